@@ -219,6 +219,8 @@ EAGER_EVENT = "dynamoEager"
 """debugpy is connecting to the server, or will not connect."""
 IMPORTING_EVENT = "dynamoImporting"
 """The program is importing a part of torch, which can take long, or has finished that."""
+COMPILING_EVENT = "dynamoCompiling"
+"""A thread has begun or ended a part of a compile that can take long. Sent if the client reports progress."""
 ENDING_EVENT = "dynamoEnding"
 """The connection is about to end because the program is ending."""
 RUNS_ON_EVENT = "dynamoRunsOn"
@@ -237,6 +239,14 @@ class ImportingEventBody(Struct, rename="camel", omit_defaults=True):
 
     module: str
     is_done: bool = False
+
+
+class CompilingEventBody(Struct, rename="camel", omit_defaults=True):
+    """Body of ``COMPILING_EVENT``."""
+
+    thread_id: int
+    what: str | None = None
+    """``Inductor compiles forward``; None when the thread compiles nothing more."""
 
 
 class RunsOnEventBody(Struct):

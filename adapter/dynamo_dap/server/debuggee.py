@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import re
 from collections.abc import Callable, Coroutine
@@ -21,8 +20,10 @@ import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import (
+    COMPILING_EVENT,
     ENDING_EVENT,
     IMPORTING_EVENT,
+    CompilingEventBody,
     ErrorId,
     ImportingEventBody,
     ProcessInformation,
@@ -36,12 +37,7 @@ from dynamo_dap.protocol.options import (
     LaunchArguments,
     SessionOptions,
 )
-from dynamo_dap.protocol.types import (
-    ProcessEventBody,
-    ProgressEndEventBody,
-    ProgressStartEventBody,
-    ProgressUpdateEventBody,
-)
+from dynamo_dap.protocol.types import ProcessEventBody
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoints import BreakpointMemory
@@ -57,55 +53,11 @@ from dynamo_dap.server.launching.options import agent_arguments, target_of_rank
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection, until_any
 from dynamo_dap.server.own_folder import CrashFolder
+from dynamo_dap.server.progress import CompileProgress, SlowStart
 from dynamo_dap.server.rank_meeting import RankMeeting
-
-_PATIENCE = 2.0
-"""Seconds before a message appears."""
 
 _LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"})
 """Modules that run no user code themselves."""
-
-_numbers = itertools.count(1)
-
-
-class SlowStart:
-    """The present wait, shown as the client's progress."""
-
-    def __init__(self, client: Client, title: str) -> None:
-        self._client = client
-        self._title = title
-        self._what = ""
-        self._id: str | None = None
-        """Id of the progress that the client shows."""
-        self._timer: asyncio.TimerHandle | None = None
-
-    def waits_for(self, what: str) -> None:
-        """Begin to wait for ``what``."""
-        self._what = what
-        if self._id is not None:
-            self._client.event("progressUpdate", ProgressUpdateEventBody(progress_id=self._id, message=what))
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._show)
-
-    def is_over(self) -> None:
-        """End the wait, if there is one."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._id is not None:
-            self._client.event("progressEnd", ProgressEndEventBody(progress_id=self._id))
-            self._id = None
-
-    def is_shown_as(self, progress_id: str) -> bool:
-        """Return whether the client knows this wait as ``progress_id``."""
-        return progress_id == self._id
-
-    def _show(self) -> None:
-        self._timer = None
-        self._id = f"dynamo-start-{next(_numbers)}"
-        body = ProgressStartEventBody(progress_id=self._id, title=self._title, message=self._what, cancellable=True)
-        self._client.event("progressStart", body)
-
 
 _log = logging.getLogger(__name__)
 
@@ -161,6 +113,7 @@ class Debuggee:
         )
         verb = "Starting" if start_method is StartMethod.LAUNCH else "Attaching to"
         self.slow_start = SlowStart(client, f"{verb} {Path(name).name}")
+        self._compiles = CompileProgress(client, self.events.stopped_threads)
         self.agent_connected = asyncio.Event()
         self.has_ended = False
         """Whether it is known to have ended, or to be out of reach."""
@@ -354,6 +307,7 @@ class Debuggee:
         for task in self._tasks:
             task.cancel()
         self.slow_start.is_over()
+        self._compiles.is_over()
         if self.eager is not None:
             self.eager.close()
         if self.agent is not None:
@@ -417,6 +371,9 @@ class Debuggee:
         if event.event == IMPORTING_EVENT:
             self._follow_import(decode(event.body, ImportingEventBody, "importing event"))
             return
+        if event.event == COMPILING_EVENT:
+            self._compiles.take(decode(event.body, CompilingEventBody, "compiling event"))
+            return
         self.events.take(backend, event)
 
     def _follow_import(self, reported: ImportingEventBody) -> None:
@@ -427,6 +384,7 @@ class Debuggee:
 
     def _on_agent_closed(self, backend: Backend, problem: str | None) -> None:
         self._agent_left.set()
+        self._compiles.is_over()
         if problem is not None:
             _log.error("the connection to the agent broke: %s", problem)
         if self.process is None:

@@ -44,7 +44,13 @@ from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, WHAT_IF_EVENT, ErrorId
+from dynamo_dap.protocol.contract import (
+    COMPILES_CHANGED_EVENT,
+    COMPILING_EVENT,
+    WHAT_IF_EVENT,
+    CompilingEventBody,
+    ErrorId,
+)
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,
@@ -74,6 +80,8 @@ class Agent:
         """Recorded compiles, once Dynamo has been imported."""
         self.has_reported_compiles = True
         """Whether changes of compiles need no further event: the client got one, or has never asked for compiles."""
+        self.progress: Hooks | None = None
+        """What reports the progress of compiles. Like ``compiles``."""
         self.cache_entries: EntryReader | None = None
         """Like ``compiles``."""
         self.call_saver: CallSaver | None = None
@@ -90,6 +98,8 @@ class Agent:
         self.torch_options = TorchOptions(self.send_event, self.print)
         self.is_for_vs_code = False
         """Whether the client is VS Code, which gets facts for which DAP has no field."""
+        self.shows_progress = False
+        """Whether the client shows the progress of compiles."""
         self._decider = Decider(self)
         self._local = threading.local()
         self._reporting_stop = lock("stops", Level.PROCESS)
@@ -145,6 +155,10 @@ class Agent:
         if (client := self.client) is not None:
             client.send_event(event, body)
 
+    def compiling(self, what: str | None) -> None:
+        """Report what the calling thread compiles; None for nothing more."""
+        self.send_event(COMPILING_EVENT, CompilingEventBody(self.threads.current(), what))
+
     def compiles_changed(self) -> None:
         """Notify the client, once for all changes until its next request. Runs on any thread."""
         if not self.has_reported_compiles:
@@ -161,6 +175,11 @@ class Agent:
         """Add the recorder of compiles once Dynamo has been imported."""
         self.compiles = recorder
         recorder.arm()
+
+    def add_progress(self, progress: Hooks) -> None:
+        """Add what reports the progress of compiles."""
+        self.progress = progress
+        progress.arm()
 
     def add_explorer(self, explorer: StageReader) -> None:
         """Add the explorer of compile stages."""
@@ -179,7 +198,8 @@ class Agent:
 
     @property
     def _hooks(self) -> tuple[Hooks, ...]:
-        return tuple(hooks for hooks in (self.compiles, self.stages, *self.engines) if hooks is not None)
+        added = (self.compiles, self.progress, self.stages, *self.engines)
+        return tuple(hooks for hooks in added if hooks is not None)
 
     def arm(self) -> None:
         """Let engines install or remove hooks after a change of breakpoints or filters. Runs on any thread."""

@@ -164,6 +164,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         from dynamo_dap.debuggee.launch.cache_report import CountedEntries, known_of
         from dynamo_dap.debuggee.launch.recording import make_explorer, make_recorder
         from dynamo_dap.debuggee.launch.recording_calls import HeldCalls
+        from dynamo_dap.debuggee.recording.compile_progress import CompileProgress
         from dynamo_dap.debuggee.torch_api.skipping import (
             never_compile,
             never_compile_below,
@@ -185,6 +186,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
             notes_traces=lambda: agent.options.record and not is_profiling(),
         )
         agent.add_recorder(recorder)
+        agent.add_progress(CompileProgress(agent.compiling, lambda: agent.shows_progress))
         agent.add_explorer(make_explorer(agent.compiles_changed, lambda: agent.options.explore, agent.print))
         compile_time = CompileTimeEngine(agent)
         agent.add_engine(compile_time)

@@ -34,6 +34,12 @@ RECORDING = Feature("what Dynamo recorded about generated code", _COMPILE_ID, _O
 _FRAMES_SEARCHED = 12
 
 
+def current_compile_id() -> str | None:
+    """Return the id of the compile that runs on this thread, also for a backward pass."""
+    found = RECORDING.resolve(_COMPILE_ID)() if RECORDING.problem is None else None
+    return None if found is None else str(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A user's statement, as Dynamo traced it. ``line`` is 1-based."""

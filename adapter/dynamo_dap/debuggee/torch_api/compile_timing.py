@@ -44,14 +44,18 @@ _CACHES = {"autograd_cache": "AOTAutograd cache", "fx_graph_cache": "FX graph ca
 _STATES = ("hit", "miss", "bypass", "disabled")
 
 
-class TimingListener(Protocol):
-    """Observes the events of a thread, in their order."""
+class PhaseListener(Protocol):
+    """Observes the phases of a thread, in their order."""
 
     def phase_began(self, name: str) -> None:
         """Observe the beginning of a phase of torch; ``name`` is that in ``compile_times()``."""
 
     def phase_ended(self, name: str) -> None:
         """Observe the end of a phase."""
+
+
+class TimingListener(PhaseListener, Protocol):
+    """Observes all events of a thread, in their order."""
 
     def function_began(self, code: CodeType, line: int | None, *, is_resumed: bool) -> None:
         """Observe that Dynamo begins to trace a function, or resumes a generator."""
@@ -75,6 +79,14 @@ class TimingListener(Protocol):
         """Observe a compile's new guards; ``measure`` evaluates them, and returns the duration in microseconds."""
 
 
+def watch_phases(patches: Patches, listener: PhaseListener) -> None:
+    """Report torch's phases to ``listener`` while ``patches`` are installed."""
+    if PHASES.problem is None:
+        logger = PHASES.resolve(_LOGGER)
+        patches.before(logger, "log_event_start", functools.partial(_phase_begins, listener))
+        patches.around(logger, "log_event_end", functools.partial(_phase_ends, listener))
+
+
 class TimingHooks:
     """Installs and removes the hooks. Runs on any thread; not while another one compiles."""
 
@@ -93,10 +105,7 @@ class TimingHooks:
         """Report to ``listener`` from now on."""
         self._listener = listener
         patches = self._patches
-        if PHASES.problem is None:
-            logger = PHASES.resolve(_LOGGER)
-            patches.before(logger, "log_event_start", functools.partial(_phase_begins, listener))
-            patches.around(logger, "log_event_end", functools.partial(_phase_ends, listener))
+        watch_phases(patches, listener)
         if CACHES.problem is None:
             patches.before(CACHES.resolve(_LOGGER), "log_instant_event", functools.partial(_cache_answers, listener))
         if FUNCTIONS.problem is None:
@@ -183,14 +192,14 @@ def _name_of_phase(event: str, facts: Any) -> str:
 
 
 def _phase_begins(
-    listener: TimingListener, _: object, name: str, _time: int, facts: object, *__: object, **___: object
+    listener: PhaseListener, _: object, name: str, _time: int, facts: object, *__: object, **___: object
 ) -> None:
     if retraced_call() is None:
         listener.phase_began(_name_of_phase(name, facts))
 
 
 def _phase_ends(
-    listener: TimingListener, logger: object, name: str, *_: object, **__: object
+    listener: PhaseListener, logger: object, name: str, *_: object, **__: object
 ) -> Generator[None, Outcome, None]:
     facts = logger.get_event_data().get(name) if hasattr(logger, "get_event_data") else None
     if (yield None).error is None and retraced_call() is None:

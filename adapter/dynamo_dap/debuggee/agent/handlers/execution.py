@@ -46,8 +46,9 @@ from dynamo_dap.protocol.types import (
 
 @handles("initialize", InitializeRequestArguments)
 def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
-    """Note the client's name; the server knows the agent's capabilities already."""
+    """Note facts about the client; the server knows the agent's capabilities already."""
     agent.is_for_vs_code = arguments.client_id == VS_CODE
+    agent.shows_progress = bool(arguments.supports_progress_reporting)
 
 
 @handles("attach", AgentOptions)
