@@ -27,7 +27,7 @@ def unrolled(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 def main() -> int:
     """Measure and print; return 1 if the target is missed."""
-    begin_forecast()
+    begin_forecast(ForecastRun(""))
     torch._dynamo.config.recompile_limit = ENTRIES
     compiled = torch.compile(unrolled, backend="eager")
     for size in range(2, ENTRIES + 2):

@@ -240,6 +240,10 @@ def test_each_size_is_served_as_torch_serves_it(tmp_path: Path, text: str) -> No
     assert wrong == []
 
 
+def _has_dynamic_shapes() -> bool:
+    return "dynamic_shapes" in inspect.signature(torch.compile).parameters
+
+
 def test_a_list_of_sizes_and_a_mark_are_tried(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
@@ -255,10 +259,19 @@ def test_a_list_of_sizes_and_a_mark_are_tried(tmp_path: Path) -> None:
     assert mark["title"] == "mark_dynamic(x, 0)"
     assert mark["compiled"][0] == 1
     assert sum(mark["compiled"]) == 1, "one entry serves every other size"
-    argument = "dynamic_shapes" if "dynamic_shapes" in inspect.signature(torch.compile).parameters else "shapes_spec"
+    argument = "dynamic_shapes" if _has_dynamic_shapes() else "shapes_spec"
     assert spec["title"] == argument + '={"x": TensorSpec([n, None])} with n = ShapeVar("n", min=1, max=40)'
     assert [(one["first"], one["last"]) for one in spec["served"]] == [(1, 40)], "one entry serves also a size of 1"
     assert sum(spec["compiled"]) == 1
+    for trial in (mark, spec):
+        verified = trial["verification"]
+        assert "problem" not in verified
+        assert verified["compiles"] == 1, "two without a declaration"
+        assert verified["compiled"] == [0] * len(verified["sizes"])
+        assert len(verified["sizes"]) > 2
+        assert verified["served"][-1]["last"] == 40
+    assert "verification" not in calls
+    assert body["text"].count("      verified in a new process") == 2
 
 
 def test_a_warm_up_leaves_nothing_to_compile_in_a_new_run(tmp_path: Path) -> None:
@@ -416,6 +429,59 @@ def test_nothing_is_forecast_where_sizes_are_not_the_only_question(tmp_path: Pat
     assert "several torch.compile calls" in problems["twice"]
 
 
+CONTINUED = """\
+import os
+import sys
+
+import torch
+
+is_continued = os.path.exists("checkpoint")
+open("checkpoint", "w").close()
+
+
+@torch.compile(backend="eager")
+def scaled(x):
+    return x - 1 if is_continued and x.shape[0] == 8 else x + 1
+
+
+for n in (3, 5):
+    scaled(torch.ones(n))
+sys.exit(int(sys.argv[1]) if is_continued else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "status", "reason"),
+    [
+        ("--verify", "0", "one entry does not serve these"),
+        ("--verify", "3", "the program ended with status 3"),
+        ("--no-verify", "0", "(--no-verify)"),
+    ],
+)
+def test_a_declaration_that_does_otherwise_in_a_new_process_is_not_verified(
+    tmp_path: Path, option: str, status: str, reason: str
+) -> None:
+    program = tmp_path / "continued.py"
+    program.write_text(CONTINUED, encoding="utf-8")
+    options = [] if option == "--verify" else [option]
+    ran = _forecast(program, "--range", "1:20", *options, program.name, status)
+    assert ran.returncode == 0, "the status of the first run"
+    lines = [one.strip() for one in ran.stdout.splitlines() if "verified" in one]
+    assert len(lines) == 2, "a mark and a spec"
+    assert all(one.startswith("not verified in a new process") for one in lines)
+    assert reason in lines[0]
+
+
+def test_a_declaration_that_breaks_the_graph_is_not_offered_as_one_entry(tmp_path: Path) -> None:
+    program = tmp_path / "branch.py"
+    program.write_text(CONTINUED.replace("is_continued and ", ""), encoding="utf-8")
+    ran = _forecast(program, "--range", "1:20", program.name, "0")
+    assert ran.returncode == 0, ran.stderr
+    spec = ran.stdout.partition("tried: " + ("dynamic_shapes" if _has_dynamic_shapes() else "shapes_spec"))[2]
+    assert "its graph breaks with this declaration" in spec
+    assert "one entry serves every size" not in ran.stdout
+
+
 BROKEN = """\
 import torch
 
@@ -563,3 +629,38 @@ def test_an_integer_is_varied_like_a_size(tmp_path: Path) -> None:
     assert "it has no size x, only x.shape[0]" in wrong.stdout
     refused = _forecast(program, "--input", "x=(3,a)", program.name)
     assert refused.returncode == 2
+
+
+def test_integers_get_a_warm_up_and_a_verified_declaration(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    text = INPUTS.partition("class Model")[0] + "for n in (3, 5):\n    scaled(torch.ones(4, 4), n)\n"
+    program.write_text(text, encoding="utf-8")
+    found = _forecast(program, "--json", "--range", "2:20", "--warm-up", program.name)
+    assert found.returncode == 0, found.stderr
+    (function,) = json.loads(found.stdout.splitlines()[-1])["functions"]
+    warm_up = function["sizes"][0]["warmUp"]
+    assert (warm_up["least"], len(warm_up["sizes"])) == (3, 3), "two branches, and the first call is static"
+    calls = f"""
+torch._dynamo.reset()
+for n in {warm_up["sizes"]}:
+    scaled(torch.ones(4, 4), n)
+with torch.compiler.set_stance("fail_on_recompile"):
+    for n in range(2, 21):
+        scaled(torch.ones(4, 4), n)
+print("warm")
+"""
+    program.write_text(text + calls, encoding="utf-8")
+    ran = alone(program, check=False)
+    assert ran.stdout.splitlines()[-1:] == ["warm"], ran.stderr
+    program.write_text(text, encoding="utf-8")
+    one_branch = _forecast(program, "--json", "--range", "2:8", "--vary", "n=2:8", program.name)
+    (function,) = json.loads(one_branch.stdout.splitlines()[-1])["functions"]
+    assert "trials" not in function["sizes"][0], "nothing compiles"
+    unseen = text.replace("(3, 5)", "(3, 3)")
+    program.write_text(unseen, encoding="utf-8")
+    declared = _forecast(program, "--json", "--vary", "n=2:8", program.name)
+    body = json.loads(declared.stdout.splitlines()[-1])
+    (trial,) = body["functions"][0]["sizes"][0]["trials"]
+    assert trial["title"] == "torch.compile(..., dynamic=True)"
+    assert trial["verification"]["served"] == [{"first": 2, "last": 8, "entry": "0/0"}]
+    assert "      verified in a new process" in body["text"]

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.commands.forecast_verification import BREAKS, compiles, one_entry, verdict, verify
+from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.protocol.forecasts import (
+    DeclaredFunction,
     ForecastBody,
     ForecastRun,
     ForecastTrial,
@@ -25,7 +28,7 @@ from dynamo_dap.protocol.forecasts import (
     VariedSize,
     WarmUp,
 )
-from dynamo_dap.records.program import add_program, given_program, read_options, run_program
+from dynamo_dap.records.program import add_program, given_program, read_options, run_program, run_silently
 
 _SIZE = re.compile(r"(?P<names>[^=]+)=(?P<first>\d+):(?P<last>\d+)")
 _MOST = 100_000
@@ -56,14 +59,28 @@ def main(arguments: list[str]) -> int:
         )
         status = run_program(options.python, msgspec.structs.replace(program, forecast=asked), prints_for_others=True)
         text = file.read_bytes() if file.exists() else None
+        body = ForecastBody() if text is None else msgspec.json.decode(text, type=ForecastBody)
+        if options.verify:
+            verify(body, lambda declared: _run_declared(options.python, program, declared, file))
     if text is None and status < 0:
         sys.stderr.write("dynamo-dap: the program died before its cache could be read\n")
         return 128 - status
-    body = ForecastBody() if text is None else msgspec.json.decode(text, type=ForecastBody)
     body.text = "\n".join(_lines(body))
     sys.stdout.write(msgspec.json.encode(body).decode() if options.json else body.text)
     sys.stdout.write("\n")
     return status
+
+
+def _run_declared(
+    python: str, program: LaunchDescription, declared: list[DeclaredFunction], file: Path
+) -> ForecastBody | str:
+    """Run the program with these declarations in a new process; a text says why that has no result."""
+    file.unlink(missing_ok=True)
+    asked = ForecastRun(str(file), declared=declared)
+    status = run_silently(python, msgspec.structs.replace(program, forecast=asked))
+    if status:
+        return f"the program ended with status {status}"
+    return msgspec.json.decode(file.read_bytes(), type=ForecastBody) if file.exists() else "torch was not imported"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,7 +88,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="dynamo-dap forecast",
         description="Run a program, and report which sizes of its inputs match a cache entry at the end, and which "
         "would compile. For sizes that would compile, it tries mark_dynamic, dynamic=True and shapes_spec until one "
-        "entry serves all. It calls the function again after the program. The exit status is the program's.",
+        "entry serves all. It calls the function again after the program. Then it runs the program again in a new "
+        "process with that declaration, to verify it. The exit status is the first run's.",
     )
     parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
     parser.add_argument(
@@ -109,6 +127,12 @@ def _parser() -> argparse.ArgumentParser:
         "--warm-up",
         action="store_true",
         help="find the shortest list of calls after which no size of the range compiles",
+    )
+    parser.add_argument(
+        "--no-verify",
+        action="store_false",
+        dest="verify",
+        help="do not run the program again to verify the declaration that makes it one entry",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: one object")
     add_program(parser)
@@ -192,7 +216,7 @@ def _of_inputs(inputs: Sequence[InputForecast]) -> Iterator[str]:
             yield f"    its call raises {one.problem}"
         total += one.compiled or 0
     if inputs and all(one.compiled is not None for one in inputs):
-        yield f"  called in this order: {_compiles(total)}"
+        yield f"  called in this order: {compiles(total)}"
 
 
 def _of_ranges(served: list[ServedRange], indentation: str) -> Iterator[str]:
@@ -264,14 +288,18 @@ def _listed(sizes: Iterable[int]) -> str:
 
 def _of_trial(trial: ForecastTrial) -> Iterator[str]:
     alike = groupby(zip(trial.sizes, trial.compiled, strict=True), key=lambda each: each[1])
-    calls = "; ".join(f"with {', '.join(str(size) for size, _ in group)}: {_compiles(count)}" for count, group in alike)
+    calls = "; ".join(f"with {', '.join(str(size) for size, _ in group)}: {compiles(count)}" for count, group in alike)
     yield f"    tried: {_shortened(trial.title.split('; '), '; ')}"
     if calls:
         yield f"      calls {calls}"
     if trial.problem is not None:
         yield f"      it fails: {trial.problem}"
-    elif one := _one_entry(trial):
+    elif trial.breaks:
+        yield f"      {BREAKS}"
+    elif one := one_entry(trial):
         yield f"      {one}"
+        if trial.way is not None:
+            yield f"      {verdict(trial)}"
     else:
         yield f"      {_how_many_serve(trial.served)}"
 
@@ -283,19 +311,3 @@ def _how_many_serve(served: list[ServedRange]) -> str:
     return (
         f"then {len(entries)} {'entry serves' if len(entries) == 1 else 'entries serve'} {sizes} of {all_sizes} sizes"
     )
-
-
-def _one_entry(trial: ForecastTrial) -> str | None:
-    """Say whether one entry covers all sizes; torch treats 0 and 1 as constants unless they are declared."""
-    others = {one.entry for one in trial.served if one.last > 1}
-    if any(trial.compiled[1:]) or len(others) != 1 or None in others:
-        return None
-    small = [one for one in trial.served if one.last <= 1 and one.entry not in others]
-    if not small:
-        return "one entry serves every size"
-    sizes = " and ".join(str(size) for one in small for size in range(one.first, one.last + 1))
-    return f"one entry serves every size but {sizes}"
-
-
-def _compiles(count: int) -> str:
-    return {0: "no compile", 1: "1 compile"}.get(count, f"{count} compiles")

@@ -17,6 +17,26 @@ class VariedSize(Struct, rename="camel", omit_defaults=True, frozen=True):
     last: int
 
 
+class Way(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """One way to declare sizes dynamic."""
+
+    kind: str
+    """``mark_dynamic``, ``dynamic`` or ``shapes_spec``."""
+    first: int | None = None
+    """The range of ``mark_dynamic`` or ``shapes_spec``; None for a mark without one."""
+    last: int | None = None
+
+
+class DeclaredFunction(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A function to compile with a declaration, from the program's begin on."""
+
+    name: str
+    path: str
+    line: int
+    size: VariedSize
+    way: Way
+
+
 class ForecastRun(Struct, rename="camel", omit_defaults=True):
     """The request for a forecast at the end of a program's run."""
 
@@ -34,6 +54,8 @@ class ForecastRun(Struct, rename="camel", omit_defaults=True):
     """Inputs to look up and to call, each by the sizes and integers that change: ``{"x.shape[0]": 3, "n": 7}``."""
     warm_up: bool = False
     """Find a few calls after which nothing in the range compiles."""
+    declared: list[DeclaredFunction] = []
+    """Compile these with their declarations, and report nothing else."""
 
 
 class ServedRange(Struct, rename="camel", omit_defaults=True):
@@ -43,6 +65,23 @@ class ServedRange(Struct, rename="camel", omit_defaults=True):
     last: int
     entry: str | None = None
     """The compile id of the entry; None for sizes that compile."""
+
+
+class Verification(Struct, rename="camel", omit_defaults=True):
+    """What a declaration does in a new process, which runs the program with it."""
+
+    compiles: int = 0
+    """How often the program compiled the function."""
+    sizes: list[int] = []
+    """The size of each call after the program."""
+    compiled: list[int] = []
+    """How many compiles each of these calls caused."""
+    served: list[ServedRange] = []
+    """Which entry matches each size."""
+    breaks: bool = False
+    """Whether its graph breaks, also in these calls."""
+    problem: str | None = None
+    """Why it is not verified."""
 
 
 class ForecastTrial(Struct, rename="camel", omit_defaults=True):
@@ -58,6 +97,12 @@ class ForecastTrial(Struct, rename="camel", omit_defaults=True):
     """Which entry matches each size after these calls."""
     problem: str | None = None
     """Why it was impossible, or what the call raised."""
+    breaks: bool = False
+    """Whether a graph of the function breaks that does not break without the declaration."""
+    way: Way | None = None
+    """The declaration that was tried; None for a list of sizes."""
+    verification: Verification | None = None
+    """Set for the declaration with which one entry serves every size, unless the request leaves it out."""
 
 
 class WarmUp(Struct, rename="camel", omit_defaults=True):
@@ -111,6 +156,8 @@ class FunctionForecast(Struct, rename="camel", omit_defaults=True):
     """Compile ids, in the order in which torch tries them."""
     sizes: list[SizeForecast] = []
     inputs: list[InputForecast] = []
+    breaks: bool = False
+    """Whether its graph breaks in the program."""
     problem: str | None = None
     """Why nothing is known about it."""
 

@@ -76,6 +76,16 @@ def launching(python: str, description: LaunchDescription) -> tuple[list[str], d
     return [python, ENTRY], {LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
 
 
+def run_silently(python: str, description: LaunchDescription) -> int:
+    """Run a program without input and output, and return its exit status."""
+    command, variables = launching(python, description)
+    nothing = subprocess.DEVNULL
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing, check=False
+    ).returncode
+
+
 def run_program(python: str, description: LaunchDescription, *, prints_for_others: bool) -> int:
     """Run a program in this terminal, and return its exit status.
 

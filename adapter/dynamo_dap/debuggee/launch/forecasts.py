@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
@@ -27,12 +29,14 @@ from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, 
 from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall, call_in_progress, follow_calls
 from dynamo_dap.debuggee.torch_api.declarations import (
     Declaration,
+    DeclaredSize,
     compiled_as_dynamic,
     follows_calls,
     marks,
-    maybe_marks,
     specified,
+    varying,
 )
+from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.guard_lookup import (
     as_given,
@@ -44,6 +48,7 @@ from dynamo_dap.debuggee.torch_api.guard_lookup import (
     with_size,
 )
 from dynamo_dap.protocol.forecasts import (
+    DeclaredFunction,
     ForecastBody,
     ForecastRun,
     ForecastTrial,
@@ -52,13 +57,16 @@ from dynamo_dap.protocol.forecasts import (
     ServedRange,
     SizeForecast,
     VariedSize,
+    Verification,
     WarmUp,
+    Way,
 )
 from dynamo_dap.protocol.texts import named_first_line_of
 
 _SIZES = 8
 """Sizes of a function that are tried, if none is named."""
 _EXAMPLES = 3
+_MARKED, _AS_DYNAMIC, _SPECIFIED = "mark_dynamic", "dynamic", "shapes_spec"
 
 
 @dataclass
@@ -70,6 +78,7 @@ class _Known:
     call: CompiledCall | None = None
     follows_calls: bool = False
     """Whether torch decided from call to call which sizes are dynamic."""
+    compiles: int = 0
     seen: dict[str, list[int]] = field(default_factory=dict)
     """By expression of a size, or name of an integer argument: its values, one per compile."""
 
@@ -81,17 +90,44 @@ class _Compiles(CompileObserver):
 
     def __init__(self) -> None:
         self.known: dict[CodeType, _Known] = {}
+        self.declared: Sequence[DeclaredFunction] = ()
         self.count = 0
+        self.broken: set[CodeType] = set()
+        """Functions whose graph breaks."""
         self.is_over = False
         """Whether the program has ended: trials only count compiles."""
+        self._settings: dict[FrameCompile, contextlib.ExitStack] = {}
+        self._declared_call: tuple[CompiledCall, Callable[[], AbstractContextManager[Any]]] | None = None
+
+    def compile_began(self, compiling: FrameCompile) -> None:
+        """Declare the sizes of the call, as the user would before it. What it calls gets the same settings."""
+        if self.is_over or not self.declared:
+            return
+        names, call = getattr(compiling.frame, "f_locals", None), call_in_progress()
+        declared = _declared_of(compiling.code, names, self.declared) if type(names) is dict else None
+        settings = None if self._declared_call is None else self._declared_call[1]
+        if declared is not None:
+            with contextlib.suppress(CannotForecast):  # without that size nothing is declared, as the result shows
+                settings = _declare(compiling.code, names, declared)
+        elif self._declared_call is None or self._declared_call[0] is not call:
+            return
+        if settings is not None:
+            self._declared_call = None if call is None else (call, settings)
+            stack = self._settings[compiling] = contextlib.ExitStack()
+            stack.enter_context(settings())
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Count the compile, and keep its call's inputs."""
         self.count += 1
+        if compiling in self._settings:
+            self._settings.pop(compiling).close()
+        if result.code is not None and goes_on_after_break(result.code):
+            self.broken.add(compiling.code)
         names = getattr(compiling.frame, "f_locals", None)
         if self.is_over or result.code is None or type(names) is not dict:
             return
         known = self.known.setdefault(compiling.code, _Known())
+        known.compiles += 1
         known.names, known.modes, known.call = as_given(names), modes(), call_in_progress()
         if known.call is not None:
             known.call = replace(known.call, args=as_given(known.call.args), kwargs=as_given(known.call.kwargs))
@@ -106,14 +142,80 @@ class _Compiles(CompileObserver):
 _compiles = _Compiles()
 
 
-def begin_forecast() -> None:
+def begin_forecast(asked: ForecastRun) -> None:
     """Keep each compile's inputs from now on."""
     follow_calls()
-    HOOKS.want(_compiles, (CompileObserver.compile_ended,))
+    _compiles.declared = asked.declared
+    events = (CompileObserver.compile_ended,)
+    HOOKS.want(_compiles, (CompileObserver.compile_began, *events) if asked.declared else events)
+
+
+def _declared_of(code: CodeType, names: dict[str, Any], among: Iterable[DeclaredFunction]) -> DeclaredFunction | None:
+    """Return the declaration of a function; a resume function is another one."""
+    _, place = function_of(code, names)
+    found = (place.path, place.line, name_of(code, names))
+    return next((one for one in among if (one.path, one.line, one.name) == found), None)
+
+
+def _declare(
+    code: CodeType, names: dict[str, Any], declared: DeclaredFunction
+) -> Callable[[], AbstractContextManager[Any]] | None:
+    """Mark the tensors of a call, and return the settings for its compiles; None: torch lacks that declaration."""
+    inputs = VariedInputs(code, names, None, declared.size.names)
+    declaration = _declaration(declared.way, inputs.declared)
+    if declaration is None:
+        return None
+    inputs.mark(declaration)
+    return declaration.settings
+
+
+def _declaration(way: Way, sizes: Sequence[DeclaredSize]) -> Declaration | None:
+    if way.kind == _MARKED:
+        return marks(sizes, way.first, way.last)
+    if way.kind == _AS_DYNAMIC:
+        return compiled_as_dynamic()
+    assert way.first is not None
+    assert way.last is not None
+    return specified(sizes, way.first, way.last)
+
+
+def _verified(asked: ForecastRun) -> ForecastBody:
+    """Return what each declaration has done in this run of the program."""
+    _compiles.is_over = True
+    body = ForecastBody()
+    for declared in asked.declared:
+        found = next(
+            (each for each in _compiles.known.items() if _declared_of(each[0], each[1].names, [declared])), None
+        )
+        verification = Verification() if found is None else _of_declared(*found, declared)
+        if found is None:
+            verification.problem = "the function was not compiled"
+        trial = ForecastTrial("", way=declared.way, verification=verification)
+        size = SizeForecast(list(declared.size.names), [], [], [trial])
+        body.functions.append(FunctionForecast(declared.name, declared.path, declared.line, [], [size]))
+    return body
+
+
+def _of_declared(code: CodeType, known: _Known, declared: DeclaredFunction) -> Verification:
+    made = Verification(known.compiles)
+    try:
+        with _as_the_call_began(known):
+            _check_known(code, known)
+            size = _Size(code, known, declared.size)
+            size.call_some(made)
+    except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
+        text = str(error)
+        made.problem = text if isinstance(error, CannotForecast | FeatureMissing) else named_first_line_of(error)
+    made.breaks = code in _compiles.broken
+    return made
 
 
 def write_forecast(asked: ForecastRun) -> None:
     """Write the forecast: first the sizes that the cache entries match now, then each trial's result."""
+    if asked.declared:
+        with _silence():
+            Path(asked.path).write_bytes(msgspec.json.encode(_verified(asked)))
+        return
     body, sizes = ask_entries(asked)
     inputs = list(_input_lists(asked, body)) if asked.inputs else []
     path = Path(asked.path)
@@ -173,6 +275,7 @@ def _sizes_of_function(
     """Yield each size of a function with the function's facts; None for a function without sizes."""
     _, place = function_of(code, known.names)
     found = FunctionForecast(name_of(code, known.names), place.path, place.line, compile_ids_of(code))
+    found.breaks = code in _compiles.broken
     sizes = []
     try:
         with _as_the_call_began(known):
@@ -281,6 +384,7 @@ class _Size:
         self._inputs = VariedInputs(code, known.names, known.call, size.names)
         seen = sorted(set(known.seen.get(size.names[0], [])))
         self._declared = self._inputs.declared
+        self._breaks = code in _compiles.broken
         self.found = SizeForecast(list(size.names), seen, self._served())
 
     @property
@@ -304,32 +408,49 @@ class _Size:
         first, last = max(self._size.first, 2), max(self._size.last, *sizes)
         if self._inputs.integers:
             # Only this declaration is about integers, too.
-            self._try(compiled_as_dynamic(), sizes)
+            self._try(Way(_AS_DYNAMIC), sizes)
             return
-        trial = self._try(marks(self._declared), sizes)
+        trial = self._try(Way(_MARKED), sizes)
         if not _is_one(trial, first):
-            trial = self._try(marks(self._declared, first, last), sizes)
+            trial = self._try(Way(_MARKED, first, last), sizes)
         if not _is_one(trial, first) and self._known.follows_calls:
-            trial = self._try(compiled_as_dynamic(), sizes)
-        if not _is_one(trial, 0) and (spec := specified(self._declared, self._size.first, last)) is not None:
+            trial = self._try(Way(_AS_DYNAMIC), sizes)
+        spec = Way(_SPECIFIED, self._size.first, last)
+        if not _is_one(trial, 0) and _declaration(spec, self._declared) is not None:
             self._try(spec, sizes)
 
-    def _try(self, declaration: Declaration, sizes: Iterable[int]) -> ForecastTrial:
+    def _try(self, way: Way, sizes: Iterable[int]) -> ForecastTrial:
+        declaration = _declaration(way, self._declared)
+        assert declaration is not None
         with self._tried(declaration.title) as trial:
+            trial.way = way
             _empty_cache()
+            _compiles.broken.discard(self._code)
             self._call_with(trial, sizes, declaration)
+            trial.breaks = not self._breaks and self._code in _compiles.broken
         return trial
+
+    def call_some(self, made: Verification) -> None:
+        """Call the function with some sizes that an entry serves, and count the compiles."""
+        made.served = self.found.served
+        if not self._inputs.can_be_called:
+            return
+        served = sorted(_sizes_served(made.served))
+        chosen = random.Random(0).sample(served, min(len(served), _EXAMPLES))
+        for size in dict.fromkeys([*served[:1], *chosen, *served[-1:]]):
+            made.compiled.append(self._call(size))
+            made.sizes.append(size)
 
     def find_warm_up(self, asked: ForecastRun) -> None:
         """Find the shortest list of calls after which no size of the range compiles."""
-        if self._inputs.integers:
-            self.found.warm_up = WarmUp([], [], problem="it is found for sizes of tensors only")
+        dynamic = varying(self._declared, self._inputs.integers)
+        if dynamic is None:
+            self.found.warm_up = WarmUp([], [], problem="this torch has no dynamic_sources, which integers need")
             return
-        varying = maybe_marks(self._declared)
         attempts = Attempts(
             _empty_cache,
-            lambda size, varies: self._call_only(size, varying if varies else None),
-            lambda varies: _sizes_served(self._served(varying if varies else None)),
+            lambda size, varies: self._call_only(size, dynamic if varies else None),
+            lambda varies: _sizes_served(self._served(dynamic if varies else None)),
         )
         try:
             with _as_the_call_began(self._known):
@@ -395,7 +516,13 @@ def _sizes_served(served: Iterable[ServedRange]) -> frozenset[int]:
 def _is_one(trial: ForecastTrial, first: int) -> bool:
     """Return whether one entry serves all sizes from ``first`` on, with no compile after the first call."""
     entries = {one.entry for one in trial.served if one.last >= first}
-    return trial.problem is None and len(entries) == 1 and None not in entries and not any(trial.compiled[1:])
+    return (
+        trial.problem is None
+        and not trial.breaks
+        and len(entries) == 1
+        and None not in entries
+        and not any(trial.compiled[1:])
+    )
 
 
 def _empty_cache() -> None:

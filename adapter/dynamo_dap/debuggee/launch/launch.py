@@ -136,7 +136,7 @@ def _record_only(description: LaunchDescription) -> None:
     elif description.entries is not None:
         when_dynamo_is_imported(functools.partial(_begin_entries, description.entries, description.function))
     elif description.forecast is not None:
-        when_dynamo_is_imported(_begin_forecast)
+        when_dynamo_is_imported(functools.partial(_begin_forecast, description.forecast))
     else:
         when_dynamo_is_imported(functools.partial(_begin_recording, with_cache_keys=description.cache_keys))
         if description.hashed_calls is not None:
@@ -206,12 +206,12 @@ def _begin_entries(path: str, function: str | None) -> None:
         _print_problem(f"dynamo-dap: cannot read the cache of this torch: {type(error).__name__}: {error}\n")
 
 
-def _begin_forecast() -> None:
+def _begin_forecast(asked: ForecastRun) -> None:
     # Imported only now: see above.
     try:
         from dynamo_dap.debuggee.launch.forecasts import begin_forecast
 
-        begin_forecast()
+        begin_forecast(asked)
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
         log_exception("beginning to forecast")
         _print_problem(f"dynamo-dap: cannot forecast with this torch: {type(error).__name__}: {error}\n")

@@ -126,6 +126,11 @@ class VariedInputs:
                 kwargs[place] = values[name]
         self._call.function(*args, **kwargs)
 
+    def mark(self, declaration: Declaration) -> None:
+        """Mark the tensors of the call itself."""
+        for one in self.sizes.values():
+            declaration.mark(one.tensor, [one.dimension])
+
     def _others(self, values: Mapping[str, int], declaration: Declaration | None) -> dict[int, Any]:
         wanted: dict[int, tuple[Any, dict[int, int]]] = {}
         for name, one in self.sizes.items():

@@ -25,6 +25,8 @@ SPECS = Feature("trials of shapes_spec", _SPEC, _TENSOR, _VARIABLE)
 SPEC_ARGUMENTS = {"_shapes_spec": "shapes_spec", "_dynamic_shapes_spec": "dynamic_shapes"}
 """Dynamo's setting that holds the spec, and the argument of ``torch.compile``: up to torch 2.14, and from 2.15 on."""
 
+_SOURCES = "dynamic_sources"
+
 
 class DeclaredSize(NamedTuple):
     """A size to make dynamic."""
@@ -59,16 +61,22 @@ def marks(sizes: Sequence[DeclaredSize], first: int | None = None, last: int | N
     return Declaration(title, mark, contextlib.nullcontext)
 
 
-def maybe_marks(sizes: Sequence[DeclaredSize]) -> Declaration:
-    """Return ``maybe_mark_dynamic``: dynamic as far as the function allows, as after calls with several sizes."""
-    title = "; ".join(f"maybe_mark_dynamic({size.path}, {size.dimension})" for size in sizes)
+def varying(sizes: Sequence[DeclaredSize], integers: Sequence[str]) -> Declaration | None:
+    """Return what makes these dynamic as far as the function allows, as after calls with several sizes.
+
+    It is ``maybe_mark_dynamic`` for sizes and ``dynamic_sources`` for integer arguments; None: torch lacks the latter.
+    """
+    if integers and not hasattr(sys.modules["torch.compiler"].config, _SOURCES):
+        return None
+    title = "; ".join([*(f"maybe_mark_dynamic({size.path}, {size.dimension})" for size in sizes), *integers])
 
     def mark(tensor: object, dimensions: Sequence[int]) -> None:
         DECLARATIONS.require()
         for dimension in dimensions:
             DECLARATIONS.resolve(_MAYBE_MARK)(tensor, dimension)
 
-    return Declaration(title, mark, contextlib.nullcontext)
+    sources = ",".join(f"L['{name}']" for name in integers)
+    return Declaration(title, mark, lambda: _with_sources(sources) if integers else contextlib.nullcontext())
 
 
 def compiled_as_dynamic() -> Declaration:
@@ -114,6 +122,11 @@ def _spec_setting() -> str | None:
 
 def _no_marks(tensor: object, dimensions: Sequence[int]) -> None:
     """Mark nothing."""
+
+
+def _with_sources(sources: str) -> AbstractContextManager[None]:
+    settings: AbstractContextManager[None] = sys.modules["torch.compiler"].config.patch(**{_SOURCES: sources})
+    return settings
 
 
 @contextlib.contextmanager
