@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.client import Session, Stop
+from tests.client.environments import own_command
 from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
 from tests.records.test_data_breakpoints import watch
 from tests.records.test_graph_break_stops import info_of
 
@@ -129,6 +132,71 @@ def test_the_line_that_changes_an_attribute_stops(session: Session, program: Pat
         assert stop.body["hitBreakpointIds"] == [made[of_change[change]]["id"]]
     assert session.run_to_end() == 0
     assert session.output("stdout") == alone.stdout
+
+
+@pytest.mark.parametrize("place", ["schedule", "loop"])
+def test_an_attribute_is_watched_from_ordinary_python(session: Session, program: Path, place: str) -> None:
+    """At a stop of debugpy: in the running frame, and in a function that is called later."""
+    session.launch(program, place)
+    stop = session.wait_for_stop("breakpoint", at=place)
+    whole = "model.scale" if place == "loop" else "self.model.scale"
+    session.set_breakpoints(program)
+    owner, _, name = whole.rpartition(".")
+    found = session.request("evaluate", {"expression": owner, "frameId": stop.frame.data.id, "context": "watch"})
+    session.request("variables", {"variablesReference": found["variablesReference"]})
+    answer = session.request("dataBreakpointInfo", {"variablesReference": found["variablesReference"], "name": name})
+    assert answer["description"].startswith(f"{whole} in "), answer
+    typed = session.request("dataBreakpointInfo", {"frameId": stop.frame.data.id, "name": whole})
+    assert typed == answer
+    watch(session, {"dataId": answer["dataId"], "accessType": "write"})
+    line = Fixture(program).line("schedule")
+    for values in ("1.0 before, 0.5 now", "0.5 before, 0.3"):
+        session.resume()
+        stop = session.wait_for_stop("data breakpoint")
+        text = info_of(session, stop)["exceptionId"]
+        assert values in text
+        assert text.endswith(f", at train.py:{line}")
+    lines = Fixture(program)
+    stepped = [session.next().frame.data.line for _ in range(2)]
+    assert stepped == [lines.line("loop") + 1, lines.line("same")], "the line after the call, and the next one"
+    watch(session)
+    assert session.run_to_end() == 0
+
+
+def test_what_cannot_be_watched_in_ordinary_python_is_refused(session: Session, program: Path) -> None:
+    session.launch(program, "schedule")
+    stop = session.wait_for_stop("breakpoint", at="schedule")
+    for name in ("value", "epoch", "1 + 1", "self.model.scale + 1", "missing.scale"):
+        answer = session.request("dataBreakpointInfo", {"frameId": stop.frame.data.id, "name": name})
+        assert answer["dataId"] is None, name
+    session.set_breakpoints(program)
+    assert session.run_to_end() == 0
+
+
+def test_the_terminal_watches_an_attribute(program: Path) -> None:
+    line = Fixture(program).line("schedule")
+    commands = ["watch self.scale", "watch 1 + 1", "clear 1", "c", "c"]
+    ran = subprocess.run(
+        [
+            *own_command(),
+            "debug",
+            str(program),
+            "--break",
+            f"{program}:{Fixture(program).line('forward')}",
+            *(part for one in commands for part in ("--command", one)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": "250"},
+    )
+    assert "changes of self.scale in Model.forward" in ran.stdout
+    assert "1 + 1 cannot be watched" in ran.stdout
+    assert "self.scale was changed: 1.0 before, 0.5 now" in ran.stdout
+    assert f"at train.py:{line}" in ran.stdout
+    assert ran.stdout.rindex("0.5 before, 0.3") > ran.stdout.index("0.5 now")
 
 
 def test_a_part_of_a_dict_is_refused(session: Session, tmp_path: Path) -> None:

@@ -487,6 +487,9 @@ The answer has the answer to ``variables`` under this name, unless there are man
 code of the program.
 """
 
+WATCHED = "watched"
+"""An argument of debugpy's ``variables`` that asks whether changes of a part can stop, and the answer's name."""
+
 TRACED = "dynamoTraced"
 """The menu context of local variables in a held trace, which can go back to their origin."""
 TRACED_TENSOR = "dynamoTracedTensor"

@@ -18,11 +18,15 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import ENTRY, TENSOR, ErrorId, Invitation
+from dynamo_dap.protocol.contract import ENTRY, TENSOR, WATCHED, ErrorId, Invitation
 from dynamo_dap.protocol.messages import ErrorBody, ErrorMessage, Event, ProtocolError, Response, decode, encode_body
 from dynamo_dap.protocol.options import LaunchArguments, SessionOptions
 from dynamo_dap.protocol.texts import shortened
-from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.protocol.types import (
+    DataBreakpointInfoArguments,
+    DataBreakpointInfoResponseBody,
+    InitializeRequestArguments,
+)
 from dynamo_dap.server.backend import DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.client import Client
@@ -143,6 +147,28 @@ def look_at_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
     nested = {name: value for name, value in wanted.items() if name not in ("variablesReference", "frameId")}
     asked = {"variablesReference": reference, TENSOR: nested}
     return "variables", msgspec.Raw(msgspec.json.encode(asked))
+
+
+_NOT_WATCHED = encode_body(
+    DataBreakpointInfoResponseBody(data_id=None, description="this version of debugpy cannot watch attributes")
+)
+
+
+def ask_whether_watched(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
+    """Return the request that replaces ``dataBreakpointInfo``, unknown to debugpy, and its arguments."""
+    asked = decode(arguments, DataBreakpointInfoArguments, "arguments of 'dataBreakpointInfo'")
+    reference = asked.variables_reference or asked.frame_id
+    return "variables", msgspec.Raw(msgspec.json.encode({"variablesReference": reference, WATCHED: asked.name}))
+
+
+class _WhetherWatched(msgspec.Struct):
+    watched: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name=WATCHED)
+
+
+def whether_watched(response: Response) -> Response:
+    """Convert debugpy's answer to ``ask_whether_watched``'s request into one to ``dataBreakpointInfo``."""
+    found = decode(response.body, _WhetherWatched, "body of 'dataBreakpointInfo'")
+    return msgspec.structs.replace(response, body=found.watched if bytes(found.watched) else _NOT_WATCHED)
 
 
 class _LookedAt(msgspec.Struct):

@@ -22,7 +22,7 @@ from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.capabilities import EAGER_REQUESTS
 from dynamo_dap.server.client import Client
-from dynamo_dap.server.debugpy_side import look_at_tensor, tensor_looked_at
+from dynamo_dap.server.debugpy_side import ask_whether_watched, look_at_tensor, tensor_looked_at, whether_watched
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.ids import References
 from dynamo_dap.server.locals_along import LocalsAlong
@@ -38,10 +38,6 @@ _BEFORE_PAUSE = _RESUMING | {WITHDRAW_PAUSE}
 _OF_STOPPED_THREADS = _RESUMING | {"stackTrace"}
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
 _EVALUATING = frozenset({"completions", "evaluate", "setExpression", TENSOR})
-_NOT_WATCHED = {
-    "dataId": None,
-    "description": "only variables of a function that Dynamo is tracing and their parts can be watched",
-}
 _NOTHING = msgspec.Raw(b"{}")
 _ONE_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": false}')
 
@@ -161,8 +157,6 @@ class Router:
         """Return the body of the answer if ``backend`` is not needed for it; else None."""
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
             return EAGER_REQUESTS[request.command]
-        if request.command == "dataBreakpointInfo" and backend.name == DEBUGPY:
-            return _NOT_WATCHED
         if request.command == "variables" and backend.name == DEBUGPY:
             return self._locals.take(request.arguments)
         return None
@@ -380,6 +374,8 @@ def _as_backends(request: Request, backend: Backend, resuming: int | None) -> tu
         return request.command, encode_body({"threadId": resuming, "singleThread": True})
     if backend.name == DEBUGPY and request.command == TENSOR:
         return look_at_tensor(request.arguments)
+    if backend.name == DEBUGPY and request.command == "dataBreakpointInfo":
+        return ask_whether_watched(request.arguments)
     return request.command, request.arguments
 
 
@@ -397,6 +393,8 @@ def _as_the_clients(command: str, backend: Backend, response: Response) -> Respo
         return msgspec.structs.replace(response, body=_label(response.body))
     if backend.name == DEBUGPY and command == TENSOR:
         return tensor_looked_at(response)
+    if backend.name == DEBUGPY and command == "dataBreakpointInfo" and response.success:
+        return whether_watched(response)
     if backend.name == DEBUGPY and command == "exceptionInfo":
         # debugpy has a field of its own there.
         body = decode(response.body, ExceptionInfoResponseBody, "body of 'exceptionInfo'")

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dynamo_dap.terminal.breakpoints import Breakpoint, UsageError, parse_place
+from dynamo_dap.terminal.breakpoints import Breakpoint, BreakpointRequest, UsageError, parse_place
 from dynamo_dap.terminal.command_table import Group, command, number
-from dynamo_dap.terminal.completion import complete_breakpoints, complete_filters, complete_place
+from dynamo_dap.terminal.completion import complete_breakpoints, complete_expression, complete_filters, complete_place
 from dynamo_dap.terminal.debugger import Debugger, State
 
 
@@ -29,6 +29,30 @@ def add_breakpoint(debugger: Debugger, argument: str) -> None:
 def add_temporary_breakpoint(debugger: Debugger, argument: str) -> None:
     """Set a breakpoint that is removed at its first hit."""
     _add(debugger, argument, is_temporary=True)
+
+
+@command(
+    "watch",
+    Group.BREAK,
+    "EXPR [if EXPR]",
+    example="watch self.layer.scale",
+    complete=complete_expression,
+    repeats=False,
+)
+def watch(debugger: Debugger, argument: str) -> None:
+    """Stop after the line that changes a variable of a traced function, or an attribute of its objects."""
+    name, _, condition = (part.strip() for part in argument.partition(" if "))
+    if not name:
+        raise UsageError("give a variable or an attribute, as in: watch self.layer.scale")
+    found = debugger.client.data_breakpoint_info(name, debugger.frame_id())
+    if found.data_id is None:
+        raise UsageError(found.description)
+    what = f"changes of {found.description.partition(':')[0]}"
+    added = debugger.breakpoints.add(
+        BreakpointRequest(watched=what, data_id=found.data_id, condition=condition or None)
+    )
+    _send(debugger, [added])
+    debugger.screen.breakpoint(added)
 
 
 @command("breakpoints", Group.BREAK)
@@ -171,5 +195,5 @@ def _chosen(debugger: Debugger, argument: str) -> list[Breakpoint]:
 
 def _send(debugger: Debugger, changed: list[Breakpoint]) -> None:
     if debugger.state is not State.ENDED:
-        for place in {breakpoint.place.path: breakpoint.place for breakpoint in changed}.values():
+        for place in {breakpoint.place.kind: breakpoint.place for breakpoint in changed}.values():
             debugger.breakpoints.send_for(debugger.client, place)

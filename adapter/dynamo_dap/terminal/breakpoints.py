@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dynamo_dap.protocol.types import Breakpoint as Answer
-from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
+from dynamo_dap.protocol.types import DataBreakpoint, FunctionBreakpoint, SourceBreakpoint
 from dynamo_dap.terminal.client import Client
 
 
@@ -37,20 +37,29 @@ _PARTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BreakpointRequest:
-    """The requested place: a line of a file, or a function."""
+    """The requested place: a line of a file, a function, or changes of a variable."""
 
     path: str | None = None
-    """Absolute; None for a function."""
+    """Absolute; None for a function and for changes."""
     line: int = 0
-    """1-based; 0 for a function."""
+    """1-based; 0 for a function and for changes."""
     function: str | None = None
+    watched: str | None = None
+    """The variable, for the user."""
+    data_id: str = ""
+    """DAP's id of the variable."""
     condition: str | None = None
     hit_condition: str | None = None
     log_message: str | None = None
     mode: str | None = None
 
+    @property
+    def kind(self) -> tuple[str | None, bool]:
+        """What one request replaces: the breakpoints of a file, those on functions, those on changes."""
+        return self.path, self.watched is not None
+
     def __str__(self) -> str:
-        text = self.function or f"{shown_path(self.path or '')}:{self.line}"
+        text = self.function or self.watched or f"{shown_path(self.path or '')}:{self.line}"
         parts = {"mode": self.mode, "hit": self.hit_condition, "if": self.condition, "log": self.log_message}
         for word, value in parts.items():
             if value is not None:
@@ -75,7 +84,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
         return _place(match, current_path, int(place))
     path, colon, line = place.rpartition(":")
     if not colon:
-        return _place(match, None, 0, function=place)
+        return _place(match, None, 0, place)
     if not line.isdigit() or int(line) == 0:
         raise UsageError(f"{line!r} is not a line number. Give {USAGE}")
     return _place(match, _existing(path, current_path), int(line))
@@ -95,7 +104,8 @@ def shown_path(path: str) -> str:
 def _place(match: re.Match[str], path: str | None, line: int, function: str | None = None) -> BreakpointRequest:
     if function is not None and match["mode"] is not None:
         raise UsageError("a breakpoint on a function has no mode")
-    return BreakpointRequest(path, line, function, match["condition"], match["hit"], match["log"], match["mode"])
+    condition, hit, log, mode = (match[name] for name in ("condition", "hit", "log", "mode"))
+    return BreakpointRequest(path, line, function, condition=condition, hit_condition=hit, log_message=log, mode=mode)
 
 
 def _existing(path: str, current_path: str | None) -> str:
@@ -178,14 +188,18 @@ class BreakpointList:
 
     def send_all(self, client: Client) -> None:
         """Send all of them to the server when a session begins."""
-        for place in {breakpoint.place.path: breakpoint.place for breakpoint in self.all}.values():
+        for place in {breakpoint.place.kind: breakpoint.place for breakpoint in self.all}.values():
             self.send_for(client, place)
 
     def send_for(self, client: Client, place: BreakpointRequest) -> None:
-        """Send the server the breakpoints in the file of ``place``, or all function breakpoints."""
-        concerned = [one for one in self.all if one.place.path == place.path and one.is_enabled]
+        """Send the server the breakpoints in the file of ``place``, or all on functions, or all on changes."""
+        concerned = [one for one in self.all if one.place.kind == place.kind and one.is_enabled]
         places = [breakpoint.place for breakpoint in concerned]
-        if place.path is None:
+        if place.watched is not None:
+            answers = client.set_data_breakpoints(
+                [DataBreakpoint(one.data_id, "write", one.condition, one.hit_condition) for one in places]
+            )
+        elif place.path is None:
             answers = client.set_function_breakpoints(
                 [FunctionBreakpoint(one.function or "", one.condition, one.hit_condition) for one in places]
             )

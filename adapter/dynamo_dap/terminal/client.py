@@ -29,6 +29,9 @@ from dynamo_dap.protocol.types import (
     CompletionsArguments,
     CompletionsResponseBody,
     ContinueResponseBody,
+    DataBreakpoint,
+    DataBreakpointInfoArguments,
+    DataBreakpointInfoResponseBody,
     EvaluateArguments,
     EvaluateResponseBody,
     ExceptionInfoArguments,
@@ -41,6 +44,8 @@ from dynamo_dap.protocol.types import (
     ScopesResponseBody,
     SetBreakpointsArguments,
     SetBreakpointsResponseBody,
+    SetDataBreakpointsArguments,
+    SetDataBreakpointsResponseBody,
     SetExceptionBreakpointsArguments,
     SetFunctionBreakpointsArguments,
     SetFunctionBreakpointsResponseBody,
@@ -322,6 +327,16 @@ class Client:
         """Replace the function breakpoints."""
         arguments = SetFunctionBreakpointsArguments(breakpoints=list(breakpoints))
         return self.ask("setFunctionBreakpoints", arguments, SetFunctionBreakpointsResponseBody).breakpoints
+
+    def data_breakpoint_info(self, name: str, frame_id: int | None) -> DataBreakpointInfoResponseBody:
+        """Return whether changes of an expression in a frame can stop the program, and its id."""
+        arguments = DataBreakpointInfoArguments(name, frame_id=frame_id)
+        return self.ask("dataBreakpointInfo", arguments, DataBreakpointInfoResponseBody)
+
+    def set_data_breakpoints(self, breakpoints: Sequence[DataBreakpoint]) -> list[Breakpoint]:
+        """Replace the breakpoints on changes."""
+        arguments = SetDataBreakpointsArguments(breakpoints=list(breakpoints))
+        return self.ask("setDataBreakpoints", arguments, SetDataBreakpointsResponseBody).breakpoints
 
     def set_exception_filters(self, filters: Sequence[str]) -> None:
         """Replace the exception filters."""

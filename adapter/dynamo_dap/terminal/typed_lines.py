@@ -39,7 +39,6 @@ _INSTEAD = {
     "kill": "'quit' ends the program",
     "vars": _VARIABLES,
     "variables": _VARIABLES,
-    "watch": "'display EXPRESSION' shows a value at each stop where it changed",
 }
 """The command here for a word of other debuggers."""
 

@@ -274,7 +274,7 @@ class Agent:
             pause.serve(self._report_unstuck)
         self._local.held_seconds = self._held_seconds + time.perf_counter() - began
         stays = pause.step is not None and not pause.step.kind.leaves_thread
-        self.eager_debugger.resume(None if stays else pause.step)
+        self.eager_debugger.resume(None if stays else pause.step, stop.ordinary)
         self.references.forget(pause)
         self.threads.drop_pause(pause)
         if pause.step is not None:

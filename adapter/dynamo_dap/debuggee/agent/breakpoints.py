@@ -24,7 +24,14 @@ from dynamo_dap.debuggee.bytecode.line_table import looking_once, qualified_name
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES
 from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint
+from dynamo_dap.protocol.types import (
+    Breakpoint,
+    DataBreakpoint,
+    DataBreakpointInfoResponseBody,
+    FunctionBreakpoint,
+    Source,
+    SourceBreakpoint,
+)
 
 GUARDED = "read"
 """DAP's access type for "when Dynamo installs a guard on it"."""
@@ -88,6 +95,11 @@ class WatchedVariable:
     def data_id(self) -> str:
         """DAP's ``dataId``."""
         return msgspec.json.encode((self.name, self.function, self.path, self.line)).decode()
+
+    def info(self, accesses: str, access_types: list[str]) -> DataBreakpointInfoResponseBody:
+        """Return DAP's answer that it can be watched."""
+        description = f"{self.name} in {self.function}: {accesses}"
+        return DataBreakpointInfoResponseBody(self.data_id, description, access_types=access_types, can_persist=True)
 
     def belongs_to(self, code: types.CodeType) -> bool:
         """Return whether ``code`` belongs to the variable's function."""

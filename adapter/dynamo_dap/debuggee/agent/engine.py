@@ -224,11 +224,12 @@ class EagerDebugger(Protocol):
     def holds_this_thread(self) -> bool:
         """Return whether it has stopped the calling thread: its evaluations there must not stop again."""
 
-    def resume(self, step: Step | None) -> None:
+    def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
         """Resume the calling thread after a stop of the agent.
 
         A ``step`` has one end, in whichever debugger reaches it first. Here it must end in the eager code that called
-        the agent's frames. Without a ``step`` the user chose to continue: cancel a step in progress here.
+        the agent's frames, or in ``stopped``, a frame of ordinary Python.
+        Without a ``step`` the user chose to continue: cancel a step in progress here.
         """
 
     def stop_at(self, frame: types.FrameType | None) -> None:
@@ -268,7 +269,7 @@ class NoEagerDebugger:
         """Return a context that does nothing."""
         yield
 
-    def resume(self, step: Step | None) -> None:
+    def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
         """Do nothing: no debugger has a step in progress."""
 
     def stop_at(self, frame: types.FrameType | None) -> None:

@@ -175,6 +175,8 @@ class Stop:
     """The reason, if ``past`` is None."""
     changes: Changes | None = None
     """The user's changes, or None."""
+    ordinary: types.FrameType | None = None
+    """The stopped frame of ordinary Python; None if a frame of the agent's has stopped."""
 
 
 class Steps:

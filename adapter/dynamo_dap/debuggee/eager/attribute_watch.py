@@ -1,6 +1,6 @@
 """Implements data breakpoints on attributes in ordinary Python: finds the line that changes what a guard checks.
 
-A watched attribute is named as in the function that is compiled: ``self.layer.scale``. From that function's next call
+A watched attribute is named as in a function: ``self.layer.scale``. While that function runs, and from its next call
 on, its object is known, and the attribute is compared after each line of the user's code. Library code is not followed:
 a change by it belongs to the user's line that called it. The thread's trace function is replaced only while such a
 breakpoint is set; each event is passed on to the previous one.
@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any
@@ -131,6 +132,9 @@ class AttributeWatch(ChainingTracer):
     # -- tracing ---------------------------------------------------------------------------------------------------
 
     def _put_in(self) -> None:
+        for frame in walk(sys._getframe()):
+            if frame.f_code.co_firstlineno in self._lines:
+                self._meet(frame)
         current: Any = sys.gettrace()
         others = chained(current)
         if not self._entries or self in others:
@@ -142,9 +146,9 @@ class AttributeWatch(ChainingTracer):
             set_trace(self._function)
         self._follow(sys._getframe())
 
-    def _follow(self, top: FrameType | None) -> None:
+    def _follow(self, top: FrameType | None, at_most: int | None = None) -> None:
         """Trace the user's running frames; others may have set their own trace functions."""
-        for frame in walk(top):
+        for frame in islice(walk(top), at_most):
             code = frame.f_code
             if is_user_file(code.co_filename) and not _is_ours(frame.f_trace) and original_of(code) is None:
                 frame.f_trace = self._traced(frame, frame.f_trace, is_generated=False)
@@ -164,6 +168,8 @@ class AttributeWatch(ChainingTracer):
             if not is_generated and not is_user_file(code.co_filename):
                 return local
             self._look(frame.f_back, None)
+            # debugpy replaced the function of the frame that it had stopped.
+            self._follow(frame.f_back, at_most=1)
             if code.co_firstlineno in self._lines:
                 self._meet(frame)
             return self._traced(frame, local, is_generated=is_generated)
@@ -228,7 +234,16 @@ class AttributeWatch(ChainingTracer):
         raised = data_changed("; ".join(f"{text}, {where}" for text in texts))
         stack = self._host.python_stack
         self._host.hold(
-            Stop(EAGER, "data breakpoint", lambda: stack(at), hit_breakpoint_ids=list(hit), exception=raised)
+            Stop(
+                EAGER,
+                "data breakpoint",
+                lambda: stack(at),
+                description=raised.headline,
+                text=raised.text,
+                hit_breakpoint_ids=list(hit),
+                exception=raised,
+                ordinary=at,
+            )
         )
         self._follow(frame if traced is None else frame.f_back)
 
@@ -259,7 +274,8 @@ def _where(frame: FrameType, traced: _TracedFrame | None) -> str:
     if traced is not None:
         return f"at {PurePath(frame.f_code.co_filename).name}:{traced.line}{others}"
     user = next((one for one in walk(frame) if is_user_file(one.f_code.co_filename)), frame)
-    return f"at {PurePath(user.f_code.co_filename).name}:{user.f_lineno}{others}"
+    at = "at" if _is_ours(user.f_trace) else "at or before"
+    return f"{at} {PurePath(user.f_code.co_filename).name}:{user.f_lineno}{others}"
 
 
 def _has_other_threads() -> bool:

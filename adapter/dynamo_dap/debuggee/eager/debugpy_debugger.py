@@ -185,7 +185,7 @@ class DebugpyDebugger:
         """Whether debugpy has stopped the calling thread."""
         return self.is_active and pydevd_internals.holds_this_thread()
 
-    def resume(self, step: Step | None) -> None:
+    def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
         """Pass a step on to debugpy, too, or cancel debugpy's step."""
         if not self.is_active:
             return
@@ -193,6 +193,10 @@ class DebugpyDebugger:
             pydevd_internals.give_up_step()
             return
         self._tracing.want()
+        if stopped is not None:
+            begin = {StepKind.IN: pydevd_internals.step_in, StepKind.OVER: pydevd_internals.step_over}
+            begin.get(step.kind, pydevd_internals.step_back_into_caller)(stopped)
+            return
         caller, callee = _innermost_user_frame(sys._getframe())
         if step.kind is StepKind.IN or callee is None:
             pydevd_internals.step_in(caller)

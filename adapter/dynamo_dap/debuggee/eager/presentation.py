@@ -33,6 +33,7 @@ from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.eager import pydevd_variables
 from dynamo_dap.debuggee.eager.pydevd_objects import runs_its_own_code
+from dynamo_dap.debuggee.eager.watched_expressions import watched_expression
 from dynamo_dap.debuggee.torch_api.dynamo_names import (
     GROUP,
     dynamos_locals,
@@ -49,7 +50,7 @@ from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_looks import look
 from dynamo_dap.debuggee.values.triton_blocks import program_scope
 from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
-from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU
+from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU, WATCHED
 from dynamo_dap.protocol.tensor_looks import TensorArguments, TensorBody
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
@@ -169,6 +170,16 @@ class Presentation(pydevd_variables.Presentation):
             return {"problem": str(problem)}
         except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
             return {"problem": text_of_raised(error)}
+
+    def watched(self, variable: Any, name: str) -> dict[str, Any]:
+        """Return whether changes of a part of ``variable``, or of an expression in its frame, can stop."""
+        expression: str | None = name
+        frame = getattr(variable, "frame", None)
+        if getattr(variable, "value", frame) is not frame:
+            parts = self.children(variable)
+            own = None if variable.evaluate_name is None else f"{variable.evaluate_name}.{name}"
+            expression = own if parts is None else next((each for part, _, each in parts if part == name), None)
+        return {WATCHED: to_builtins(watched_expression(frame, expression))}
 
     def _looked_at(self, variable: object, wanted: TensorArguments) -> TensorBody:
         if variable is None:

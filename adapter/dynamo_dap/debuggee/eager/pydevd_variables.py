@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.eager import pydevd_objects, slow_rows
 from dynamo_dap.debuggee.values.type_facts import qualified_name_of
-from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR
+from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR, WATCHED
 
 _MOST_LOCALS_ALONG = 100
 """Above this number, a client may want only a page of them, or none."""
@@ -50,6 +50,9 @@ class Presentation(Protocol):
 
     def look(self, variable: object, wanted: object) -> dict[str, Any]:
         """Return the body of the answer to our own request about a tensor: see ``server.debugpy_side``."""
+
+    def watched(self, variable: object, name: str) -> dict[str, Any]:
+        """Return the body of the answer to our own request about a data breakpoint."""
 
     def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
         """Return the result of ``show``, debugpy's own, for a variable."""
@@ -212,7 +215,7 @@ def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentatio
 
     def internal_get_variable_json(pydb: object, request: Any) -> None:
         asked = request.arguments
-        if _answers_of_tensor(pydb, request, presentation):
+        if _answers_ours(pydb, request, presentation):
             return
         with presentation.paging(asked.filter, asked.start or 0, asked.count or 0):
             own_request(pydb, request)
@@ -220,12 +223,16 @@ def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentatio
     return internal_get_variable_json
 
 
-def _answers_of_tensor(pydb: Any, request: Any, presentation: Presentation) -> bool:
+def _answers_ours(pydb: Any, request: Any, presentation: Presentation) -> bool:
     """Answer our own request if a debugpy request contains one."""
-    wanted = getattr(request.arguments, "kwargs", {}).get(TENSOR)
-    if wanted is None:
+    asked = getattr(request.arguments, "kwargs", {})
+    if TENSOR not in asked and WATCHED not in asked:
         return False
-    _answer(pydb, request, presentation.look(_variable_of(pydb, request.arguments.variablesReference), wanted))
+    variable = _variable_of(pydb, request.arguments.variablesReference)
+    if TENSOR in asked:
+        _answer(pydb, request, presentation.look(variable, asked[TENSOR]))
+    else:
+        _answer(pydb, request, presentation.watched(variable, asked[WATCHED]))
     return True
 
 

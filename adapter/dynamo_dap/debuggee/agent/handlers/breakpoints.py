@@ -125,12 +125,7 @@ def data_breakpoint_info(
         )
         return DataBreakpointInfoResponseBody(data_id=None, description=text)
     written = "changed by ordinary Python" if watched.is_path else "rebound or mutated"
-    return DataBreakpointInfoResponseBody(
-        data_id=watched.data_id,
-        description=f"{watched.name} in {watched.function}: guarded (read), {written} (write)",
-        access_types=[GUARDED, CHANGED, ANY_ACCESS],
-        can_persist=True,
-    )
+    return watched.info(f"guarded (read), {written} (write)", [GUARDED, CHANGED, ANY_ACCESS])
 
 
 @handles("setDataBreakpoints", SetDataBreakpointsArguments)
