@@ -44,14 +44,14 @@ class BreakpointRequest:
     line: int = 0
     """1-based; 0 for a function and for changes."""
     function: str | None = None
-    watched: str | None = None
-    """The variable, for the user."""
-    data_id: str = ""
-    """DAP's id of the variable."""
     condition: str | None = None
     hit_condition: str | None = None
     log_message: str | None = None
     mode: str | None = None
+    watched: str | None = None
+    """The variable, for the user."""
+    data_id: str = ""
+    """DAP's id of the variable."""
 
     @property
     def kind(self) -> tuple[str | None, bool]:
@@ -84,7 +84,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
         return _place(match, current_path, int(place))
     path, colon, line = place.rpartition(":")
     if not colon:
-        return _place(match, None, 0, place)
+        return _place(match, None, 0, function=place)
     if not line.isdigit() or int(line) == 0:
         raise UsageError(f"{line!r} is not a line number. Give {USAGE}")
     return _place(match, _existing(path, current_path), int(line))
@@ -104,8 +104,7 @@ def shown_path(path: str) -> str:
 def _place(match: re.Match[str], path: str | None, line: int, function: str | None = None) -> BreakpointRequest:
     if function is not None and match["mode"] is not None:
         raise UsageError("a breakpoint on a function has no mode")
-    condition, hit, log, mode = (match[name] for name in ("condition", "hit", "log", "mode"))
-    return BreakpointRequest(path, line, function, condition=condition, hit_condition=hit, log_message=log, mode=mode)
+    return BreakpointRequest(path, line, function, match["condition"], match["hit"], match["log"], match["mode"])
 
 
 def _existing(path: str, current_path: str | None) -> str:

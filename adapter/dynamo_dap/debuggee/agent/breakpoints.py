@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.agent.binding import Binding, bind_lines
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.bytecode.line_table import looking_once, qualified_name
+from dynamo_dap.debuggee.values.model import Watchable
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES
 from dynamo_dap.protocol.options import AgentOptions
@@ -96,11 +97,6 @@ class WatchedVariable:
         """DAP's ``dataId``."""
         return msgspec.json.encode((self.name, self.function, self.path, self.line)).decode()
 
-    def info(self, accesses: str, access_types: list[str]) -> DataBreakpointInfoResponseBody:
-        """Return DAP's answer that it can be watched."""
-        description = f"{self.name} in {self.function}: {accesses}"
-        return DataBreakpointInfoResponseBody(self.data_id, description, access_types=access_types, can_persist=True)
-
     def belongs_to(self, code: types.CodeType) -> bool:
         """Return whether ``code`` belongs to the variable's function."""
         return code.co_firstlineno == self.line and code.co_filename == self.path
@@ -108,6 +104,12 @@ class WatchedVariable:
     def is_source(self, source: str) -> bool:
         """Return whether a guard on ``source`` (in the user's terms) concerns the variable."""
         return source == self.name or source.startswith((f"{self.name}.", f"{self.name}[", f"len({self.name})"))
+
+
+def can_be_watched(watched: Watchable, accesses: str, access_types: list[str]) -> DataBreakpointInfoResponseBody:
+    """Return DAP's answer that a variable can be watched."""
+    description = f"{watched.name} in {watched.function}: {accesses}"
+    return DataBreakpointInfoResponseBody(watched.data_id, description, access_types=access_types, can_persist=True)
 
 
 FunctionBinder = Callable[[str], tuple[str, Binding]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import FrameType
 
-from dynamo_dap.debuggee.agent.breakpoints import CHANGED, WatchedVariable
+from dynamo_dap.debuggee.agent.breakpoints import CHANGED, WatchedVariable, can_be_watched
 from dynamo_dap.debuggee.torch_api.generated_code import original_of, user_function_of
 from dynamo_dap.protocol.types import DataBreakpointInfoResponseBody
 
@@ -25,4 +25,4 @@ def watched_expression(frame: FrameType | None, expression: str | None) -> DataB
     # The watch holds the object weakly.
     if not steps or root not in names or not getattr(type(names[root]), "__weakrefoffset__", 0):
         return refused
-    return watched.info("changed", [CHANGED])
+    return can_be_watched(watched, "changed", [CHANGED])

@@ -104,7 +104,9 @@ class _Compiles(CompileObserver):
         if self.is_over or not self.declared:
             return
         names, call = getattr(compiling.frame, "f_locals", None), call_in_progress()
-        declared = _declared_of(compiling.code, names, self.declared) if type(names) is dict else None
+        if type(names) is not dict:
+            return
+        declared = _declared_of(compiling.code, names, self.declared)
         settings = None if self._declared_call is None else self._declared_call[1]
         if declared is not None:
             with contextlib.suppress(CannotForecast):  # without that size nothing is declared, as the result shows

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import bind_function
-from dynamo_dap.debuggee.agent.breakpoints import ANY_ACCESS, CHANGED, GUARDED
+from dynamo_dap.debuggee.agent.breakpoints import ANY_ACCESS, CHANGED, GUARDED, can_be_watched
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.pause import Pause
@@ -125,7 +125,7 @@ def data_breakpoint_info(
         )
         return DataBreakpointInfoResponseBody(data_id=None, description=text)
     written = "changed by ordinary Python" if watched.is_path else "rebound or mutated"
-    return watched.info(f"guarded (read), {written} (write)", [GUARDED, CHANGED, ANY_ACCESS])
+    return can_be_watched(watched, f"guarded (read), {written} (write)", [GUARDED, CHANGED, ANY_ACCESS])
 
 
 @handles("setDataBreakpoints", SetDataBreakpointsArguments)
