@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 def test_wrong_programs_differ_at_their_line_and_stage() -> None:
     """Each injected defect is found, with the line and the stage."""
     need_inductor("functions with defects in Inductor")
-    assert sum(len(marked_lines(program)) for program in WRONG) >= 101
+    assert sum(len(marked_lines(program)) for program in WRONG) >= 107
     assert [each for each in scores() if not each.is_right] == []
     assert compared("defects.py")[0] == 1
 
@@ -54,6 +54,57 @@ def test_correct_programs_do_not_differ() -> None:
     assert sum("torch.empty" in each for names in left_out for each in names) == 4
     assert any("gradients: no backward pass was run" in names for names in left_out)
     assert all("strides of gradients" in each["notCompared"] for each in calls), "what is never compared is listed"
+
+
+def test_inf_in_eager_alone_is_said() -> None:
+    """A compiled result that float64 confirms is right, but eager's Inf is not concealed."""
+    need_inductor("functions that round otherwise")
+    _, calls = compared("rounding.py")
+    found = next(each for each in calls if each["function"] == "overflow_in_half")
+    assert found["same"]
+    assert "elements are Inf in eager alone" in found["verdict"]
+    assert "referenceError" not in found["outputs"], "eager is infinitely far from float64"
+
+
+ONLY_IN_FLOAT32 = """
+import torch
+
+@torch.library.custom_op("verdicts::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    if x.dtype != torch.float32:
+        raise NotImplementedError("only float32")
+    return x * 2
+
+doubled.register_fake(torch.empty_like)
+doubled.register_autograd(lambda ctx, gradient: doubled(gradient))
+
+def slightly_off(graph, inputs):
+    return lambda *given: tuple(each * (1 + 1e-5) for each in graph(*given))
+
+@torch.compile(backend=slightly_off)
+def rounded(x):
+    return doubled(x).sin()
+
+@torch.compile(backend="aot_eager")
+def equal(x):
+    return doubled(x).sin()
+
+for function in (rounded, equal):
+    function(torch.randn(16, requires_grad=True)).sum().backward()
+"""
+
+
+def test_a_graph_that_has_no_float64_says_so(tmp_path: Path) -> None:
+    """A result that is not equal is then judged by its scale; the gradients of the operator's input are compared."""
+    program = tmp_path / "in_float32.py"
+    program.write_text(ONLY_IN_FLOAT32, encoding="utf-8")
+    _, calls = compared(str(program))
+    assert [each["same"] for each in calls] == [True, True]
+    left_out = [[one for one in each["notCompared"] if "float64" in one] for each in calls]
+    assert left_out[0], "no run in float64"
+    assert all("only float32" in one for one in left_out[0])
+    assert left_out[1] == [], "none was needed"
+    assert all("the program's backward pass" in each["evidence"] for each in calls)
 
 
 def test_a_compile_that_is_not_valid_is_named() -> None:

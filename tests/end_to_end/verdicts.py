@@ -35,7 +35,13 @@ _INDUCTOR = (
     "pass_over_the_joint_graph",
 )
 _DECOMPOSITIONS = ("wrong_decomposition", "wrong_decomposition_later", "decomposition_of_a_backward")
-_AOT_AUTOGRAD = ("backward_of_an_operator", "backward_in_bfloat16", "wrong_partition", "overlapping_rows")
+_AOT_AUTOGRAD = (
+    "backward_of_an_operator",
+    "backward_for_an_input",
+    "backward_in_bfloat16",
+    "wrong_partition",
+    "overlapping_rows",
+)
 _DYNAMO = (
     "another_function_is_traced",
     "another_function_is_traced_with_aot",

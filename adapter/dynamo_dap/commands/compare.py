@@ -20,7 +20,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from dynamo_dap.protocol.bisection import SETTING, STAGES
-from dynamo_dap.protocol.comparisons import GRADIENTS, NEVER_COMPARED, ComparedLine, ComparisonBody, Deviation
+from dynamo_dap.protocol.comparisons import (
+    GRADIENTS,
+    NEVER_COMPARED,
+    NOTHING_DIFFERS,
+    ComparedLine,
+    ComparisonBody,
+    Deviation,
+)
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 _WIDTH = 120
@@ -63,7 +70,9 @@ def with_backward_passes(found: Sequence[ComparisonBody]) -> list[ComparisonBody
             reasons = [each.verdict for each in of_call if not each.compared]
             if reasons or not of_call:
                 call.not_compared.append(f"{GRADIENTS}: {reasons[0] if reasons else 'no backward pass was run'}")
-        call.evidence += [one for each in of_call for one in each.evidence if one not in call.evidence]
+        for each in of_call:
+            call.evidence += [one for one in each.evidence if one not in call.evidence]
+            call.not_compared += [one for one in each.not_compared if one not in call.not_compared]
         wrong = next((each for each in of_call if each.compared and not each.same), None)
         if wrong is not None and call.stage is None:
             call.verdict, call.same, call.stage, call.part = wrong.verdict, False, wrong.stage, wrong.part
@@ -185,7 +194,7 @@ def _print_result(body: ComparisonBody, console: Console) -> None:
         console.print(f"[green]The same[/green]. Cause of the exception: {escape(body.verdict)}")
         _print_place(body, console)
     elif body.same:
-        but = f". But {body.verdict}" if body.zeros else ""
+        but = f". But {body.verdict}" if body.verdict != NOTHING_DIFFERS else ""
         console.print(f"[green]The same[/green]: {_numbers(body.outputs)}{escape(but)}")
     else:
         _print_difference(body, console)

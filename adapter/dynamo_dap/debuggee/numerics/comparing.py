@@ -61,7 +61,14 @@ from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.transforms import TRANSFORMS
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.protocol.bisection import SETTING
-from dynamo_dap.protocol.comparisons import GRADIENTS, ComparedLine, ComparisonBody, Deviation, JudgedStage
+from dynamo_dap.protocol.comparisons import (
+    GRADIENTS,
+    NOTHING_DIFFERS,
+    ComparedLine,
+    ComparisonBody,
+    Deviation,
+    JudgedStage,
+)
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 NEEDED = (GRAPHS, NODES, COMPARING)
@@ -69,7 +76,6 @@ _MAXIMUM_STORED = 8
 """How many differently stored values get a line."""
 _DYNAMOS = "eager"
 """The stage of ``bisect`` for Dynamo's own trace."""
-_SAME = "nothing differs."
 
 
 class CallsDifferByChance(Exception):
@@ -177,6 +183,7 @@ def _fault_in_values(
         missing = f"{function} is not run as ordinary Python: {problem}"
     if run is not None:
         comparison.runs.append("the function as ordinary Python, in a fork")
+        comparison.reference.runs.problems.update(dict.fromkeys(run.problems))
     found = comparison.fault_of_dynamo(is_torch_file) or (comparison.fault() if comparison.differs else None)
     if found is None:
         try:
@@ -209,8 +216,10 @@ def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, lef
 
 
 def _same(comparison: Comparison) -> str:
+    if comparison.worst.reason:
+        return f"{comparison.worst.reason}."
     if not comparison.zeros:
-        return _SAME
+        return NOTHING_DIFFERS
     return f"the signs of zeros differ: elements that are 0.0 in one graph and -0.0 in the other: {comparison.zeros}."
 
 
@@ -251,7 +260,11 @@ def body_of(
         problem=problem,
         evidence=list(dict.fromkeys(comparison.runs)),
         zeros=comparison.zeros,
-        not_compared=[*comparison.not_compared, *([GRADIENTS] if needs_gradients(comparison.outputs) else [])],
+        not_compared=[
+            *comparison.not_compared,
+            *comparison.reference.runs.problems,
+            *([GRADIENTS] if needs_gradients(comparison.outputs) else []),
+        ],
     )
 
 
@@ -286,7 +299,7 @@ def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: 
         backend=name_of(call.backend),
         call=call.number,
         token=call.token,
-        verdict=_SAME if fault is None or worst is None else _cause_of_gradient(fault, worst, name_of(call.backend)),
+        verdict=NOTHING_DIFFERS,
         same=fault is None,
         outputs=Deviation(same=True) if worst is None else _deviation(worst.difference),
         stage=None if fault is None else fault.stage or name_of(call.backend),
@@ -297,8 +310,11 @@ def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: 
         path=None if place is None else place[0],
         line=None if place is None else place[1],
         evidence=list(dict.fromkeys(comparison.evidence)),
+        not_compared=list(comparison.not_compared),
         is_backward=True,
     )
+    if fault is not None and worst is not None:
+        body.verdict = _cause_of_gradient(fault, worst, name_of(call.backend))
     lines: dict[tuple[str, int], ComparedLine] = {}
     for (_, node), how in comparison.by_use.items():
         where = place_of(node, is_torch_file)

@@ -139,25 +139,41 @@ def _judged_by(
 ) -> Difference:
     """Compare the two results' errors against the float64 run."""
     numbers = sys.modules["torch"].finfo(dtype)
-    off, off_eager = _apart(exact, two).where(apart > 0, 0.0), _finite(_apart(exact, one))
+    off, of_eager = _apart(exact, two).where(apart > 0, 0.0), _apart(exact, one)
+    off_eager = _finite(of_eager)
     size = _finite(exact.abs())
-    common = max(_common((off_eager / size).nan_to_num(posinf=0.0)) * _OF_EAGER, numbers.eps * _OF_ROUNDING)
-    allowed = (off_eager * _OF_EAGER).maximum(size * common)
-    is_same = bool((off <= allowed + numbers.tiny).all()) or _is_noise(off, allowed, exact, referee)
-    return replace(measured, is_same=is_same, error=float(off.max()), reference_error=float(off_eager.max()))
+    relative, absolute = _common((off_eager / size).nan_to_num(posinf=0.0)), _common(off_eager)
+    # Near zero, relative errors are large, and mean nothing for the other elements.
+    allowed = off_eager.maximum((size * relative).clamp(max=absolute)) * _OF_EAGER
+    rounded = size * (numbers.eps * _OF_ROUNDING) + numbers.tiny
+    is_usual = bool((off <= rounded).all()) or (
+        bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _OF_EAGER
+    )
+    is_same = is_usual or _is_noise(off, allowed.maximum(rounded), off_eager, exact, referee)
+    return replace(measured, is_same=is_same, error=float(off.max()), reference_error=float(of_eager.max()))
 
 
-def _is_noise(off: Any, allowed: Any, exact: Any, referee: Referee) -> bool:
-    """Return whether rounding explains each element beyond the tolerance."""
+def _is_noise(off: Any, allowed: Any, off_eager: Any, exact: Any, referee: Referee) -> bool:
+    """Return whether rounding explains each element beyond the tolerance, and all elements together.
+
+    Rounding errors of many elements have the same size in every run: a result that is wrong by a factor is not noise.
+    """
     runs = [each for each in referee.disturbed() if has_own_memory(each) and each.shape == exact.shape]
     if not runs:
         return False
-    noise = _apart(exact, widened(runs[0].detach()))
-    for each in runs[1:]:
-        noise = noise.maximum(_apart(exact, widened(each.detach())))
+    errors = [_apart(exact, widened(each.detach())) for each in runs]
+    noise = errors[0]
+    for each in errors[1:]:
+        noise = noise.maximum(each)
     size = _finite(exact.abs())
     typical = float(_finite(noise / size).nan_to_num().flatten().median()) * _OF_TYPICAL_NOISE
-    return bool((off <= allowed.maximum(noise * _OF_NOISE).maximum(size * typical)).all())
+    if not bool((off <= allowed.maximum(noise * _OF_NOISE).maximum(size * typical)).all()):
+        return False
+    return _rmse(off) <= max(_rmse(_finite(each)) for each in (off_eager, *errors)) * _OF_NOISE
+
+
+def _rmse(errors: Any) -> float:
+    return float(errors.pow(2).mean().sqrt())
 
 
 def _finite(values: Any) -> Any:

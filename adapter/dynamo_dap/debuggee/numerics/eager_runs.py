@@ -75,6 +75,8 @@ class PythonRun:
     """How the results of Dynamo's graph differ from it."""
     state: State
     """The state that it leaves."""
+    problems: list[str]
+    """What was not compared."""
 
 
 def run_in_fork(
@@ -100,11 +102,12 @@ def run_in_fork(
         before.note_versions()
         with dynamo_off(), _mode(results.take):
             returned = _run(call)
-        return _compared(reference, results, is_passed_over), before.state(returned)
+        found = _compared(reference, results, is_passed_over)
+        return found, before.state(returned), list(reference.runs.problems)
 
-    reported, state = _answer_of(work)
+    reported, state, problems = _answer_of(work)
     return PythonRun(
-        {(path, line): Difference(largest, rmse, same) for path, line, largest, rmse, same in reported}, state
+        {(path, line): Difference(largest, rmse, same) for path, line, largest, rmse, same in reported}, state, problems
     )
 
 

@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading, transforms_off
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.tensor_facts import unwrapped, version_of
 from dynamo_dap.debuggee.torch_api.transforms import is_visible
+from dynamo_dap.protocol.texts import named_first_line_of
 
 DISTURBED_RUNS = 8
 _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilinear", "dot", "mv")
@@ -45,6 +46,11 @@ _LARGEST_SPREAD = 4
 
 ExactRun = dict[str, Any]
 """Results of a float64 run by node name; for outputs, what remains at the end."""
+
+
+def not_in_float64(reason: str) -> str:
+    """Return what is not compared if a graph does not run in float64."""
+    return f"rounding errors, with a run in float64: {reason}"
 
 
 @dataclass(frozen=True)
@@ -109,10 +115,11 @@ class ExactRuns:
         dtypes: Mapping[str, Any],
         taken: Mapping[str, TakenResult],
         body: ExactBody | None = None,
+        problems: dict[str, None] | None = None,
     ) -> None:
         """Take ``dtypes``, the results' types in the graph itself, and ``taken``, both by node name.
 
-        With ``body``, the runs return the results of its nodes.
+        With ``body``, the runs return the results of its nodes. ``problems`` are those of the graph's own runs.
         """
         self._graph = graph
         self._dtypes = dtypes
@@ -120,6 +127,8 @@ class ExactRuns:
         self._body = body
         self._exact: ExactRun | None = None
         self._disturbed: list[ExactRun] | None = None
+        self.problems: dict[str, None] = {} if problems is None else problems
+        """Why results were judged without a float64 run, in order."""
 
     def exact(self) -> ExactRun:
         """Return the run; an empty one if the graph cannot run in float64."""
@@ -135,7 +144,7 @@ class ExactRuns:
 
     def in_body(self, module: Any, dtypes: Mapping[str, Any]) -> ExactRuns:
         """Return the runs of ``module``, the body of an operator; ``dtypes`` has the types of its nodes' results."""
-        return ExactRuns(self._graph, self._dtypes, self._taken, ExactBody(module, dtypes))
+        return ExactRuns(self._graph, self._dtypes, self._taken, ExactBody(module, dtypes), self.problems)
 
     def referee(self, name: str) -> Referee:
         """Return the referee for the results of a node."""
@@ -143,6 +152,7 @@ class ExactRuns:
 
     def _run(self, seed: int | None) -> ExactRun:
         if any(each.is_random and each.value is None for each in self._taken.values()):
+            self.problems[not_in_float64("an operation draws random numbers")] = None
             return {}
         try:
             noise = None if seed is None else Noise(self._dtypes, seed)
@@ -152,7 +162,8 @@ class ExactRuns:
             with with_bodies_run_by(self._graph.graph.module, self._body.runner(seed, seen)):
                 _run(self._graph, self._taken, noise)
             return _unchanged(seen)
-        except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+            self.problems[not_in_float64(named_first_line_of(problem))] = None
             return {}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder, part_at_fault
 from dynamo_dap.debuggee.numerics.differences import Difference, difference, widened
-from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, widened_graph
+from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, not_in_float64, widened_graph
 from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
 from dynamo_dap.debuggee.recording.function_names import name_of_call
@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, has
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.protocol.texts import named_first_line_of
 
 _LOOSE = 0.05
 """If a float64 run's outputs differ by more than this, relative to their scale, the run computes something else."""
@@ -98,8 +99,11 @@ class KeptBackward:
         for node, value in zip(placeholders, given, strict=True):
             name = graph.names.get(node) or node.name
             is_written = node.name in self.written
-            if is_written and (value.requires_grad or of_memory[storage_of(value)] > 1):
-                raise NoRealValue(f"the call writes to {name}, which needs a gradient or shares its memory")
+            if is_written and of_memory[storage_of(value)] > 1:
+                raise NoRealValue(f"the call may write to {name}, which shares its memory")
+            # What a custom operator got is copied, too, since its declaration may be wrong.
+            if is_written and value.requires_grad and storage_of(value) in memory:
+                raise NoRealValue(f"the call writes to {name}, which needs a gradient")
             kept = KeptInput.of(name, as_it_was(value, memory), is_written=is_written)
             inputs[node] = replace(kept, requires_grad=bool(getattr(value, "requires_grad", False)))
         self.inputs = inputs
@@ -154,12 +158,20 @@ class KeptBackward:
 class _Runs:
     """A graph's gradients for given output gradients: in its own types, in float64, and disturbed."""
 
-    def __init__(self, kept: KeptBackward, arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
-        """Differentiate the graph in its own types.
+    def __init__(
+        self,
+        kept: KeptBackward,
+        arrived: Gradients,
+        included: Sequence[frozenset[int]],
+        problems: dict[str, None] | None = None,
+    ) -> None:
+        """Differentiate the graph in its own types; ``problems`` are what is not compared in another graph.
 
         Raises:
             NoRealValue: that is impossible.
         """
+        self.problems: dict[str, None] = {} if problems is None else problems
+        """Why gradients were judged without a float64 run, in order."""
         self._kept, self._arrived, self._included = kept, arrived, included
         self.dtypes: dict[str, Any] = {}
         self.facts: dict[Any, Facts] = {}
@@ -198,7 +210,10 @@ class _Runs:
         if not self._is_exact_known:
             self._is_exact_known = True
             found = self._in_float64(None)
-            self._exact = found if found is not None and self._is_alike(found) else None
+            if found is not None and not self._is_alike(found):
+                self.problems[not_in_float64("it computes something else")] = None
+                found = None
+            self._exact = found
         return self._exact
 
     def disturbed(self) -> list[GradientRun]:
@@ -223,7 +238,8 @@ class _Runs:
             return GradientRun(
                 DifferentiatedGraph.of(wide, kept.written), inputs, kept.states, arrived, self._included, ran
             )
-        except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+            self.problems[not_in_float64(named_first_line_of(problem))] = None
             return None
 
     def _is_alike(self, exact: GradientRun) -> bool:
@@ -307,7 +323,8 @@ class GradientComparison:
             NoRealValue: the graph cannot be differentiated; the text says why.
         """
         self._kept = kept
-        self._runs = _Runs(kept, ended.arrived, kept.included)
+        self.not_compared: dict[str, None] = {}
+        self._runs = _Runs(kept, ended.arrived, kept.included, self.not_compared)
         self.evidence = ["the program's backward pass", "Dynamo's graph, differentiated"]
         self.by_use: dict[Use, Difference] = {}
         """How each operation's part of a gradient differs in the compiled graph, once compared."""
@@ -374,8 +391,7 @@ class GradientComparison:
     def _first(self, backend: Callable[..., Any], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
         """Return the first use in the backward pass whose gradient differs."""
         found = self._compared(backend, uses)
-        if len(uses) > 1:
-            self.by_use = found
+        self.by_use = self.by_use or found
         order = {node: at for at, node in enumerate(self._kept.graph.nodes)}
         differing = [use for use, how in found.items() if not how.is_same]
         last = max(differing, key=lambda use: order[use[1]], default=None)
@@ -383,7 +399,7 @@ class GradientComparison:
 
     def _compared(self, backend: Callable[..., Any], uses: Sequence[Use]) -> dict[Use, Difference]:
         kept = self._kept.with_zeros(uses, self._runs.facts)
-        runs = _Runs(kept, self._arrived, [frozenset()] * len(self._arrived))
+        runs = _Runs(kept, self._arrived, [frozenset()] * len(self._arrived), self.not_compared)
         returned = gradients_by(backend, kept, self._arrived)[-len(uses) :]
         zeros = list(kept.inputs)[-len(uses) :]
         return {

@@ -62,16 +62,17 @@ class ObservedOutputs:
         self._kept = kept
         self._with_gradients = with_gradients
         placeholders = list(kept.inputs)
-        given: dict[int, object] = {}
+        given: dict[int, Any] = {}
 
         def note(node: Any, results: Mapping[Any, Any]) -> None:
             if node.op == "placeholder" and has_own_memory(results[node]):
-                given[placeholders.index(node)] = storage_of(results[node])
+                # Kept alive: a result could get the memory of a copy that is freed.
+                given[placeholders.index(node)] = results[node]
 
         count = len(kept.graph.output_nodes)
         graph = DifferentiatedGraph.of(kept.graph, kept.written)
         run = GradientRun(graph, kept.inputs, kept.states, [None] * count, [frozenset()] * count, note)
-        found = facts_of(run.outputs, given)
+        found = facts_of(run.outputs, {at: storage_of(each) for at, each in given.items()})
         self._expected = [
             None if each is None else OutputFacts(each.strides, each.inputs, each.outputs, needs)
             for each, needs in zip(found, run.needs_gradient, strict=True)
