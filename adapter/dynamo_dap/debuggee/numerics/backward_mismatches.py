@@ -101,8 +101,9 @@ class BackwardMismatches:
             kept = self._passes.keep(call, lines, states)
             run = GradientRun(lines.graph, kept.inputs, states, ended.arrived, expected.kept.included)
             visit = next((each for each in reversed(lines.visits) if each.nodes and each.is_user_code), None)
-            if fault.node is not None:
-                visit = visit_that_makes(lines, fault.node)
+            node = fault.within or fault.node
+            if node is not None:
+                visit = visit_that_makes(lines, node)
             if visit is None:
                 raise NoRealValue(f"{body.verdict} The line that caused it is unknown")
             names: dict[str, object] = {
@@ -116,7 +117,7 @@ class BackwardMismatches:
                 last = visit.nodes[-1] if visit.nodes else ""
                 names[GRADIENT] = run.gradient(result, last, limits_of_real_values().bytes)
         if may_hold(self._host, MISMATCH, names):
-            operation = None if fault.node is None else target_name(fault.node)
+            operation = None if node is None else target_name(node)
             cause = cause_in_backward(fault, body.backend)
             raised = mismatch_in_backward(worst, operation, cause, (visit.path, visit.line, visit.function))
 

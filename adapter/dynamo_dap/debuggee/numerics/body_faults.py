@@ -2,19 +2,20 @@
 
 The body (``checkpoint``, ``autograd.Function.forward``) is changed to return the result of each of its operations as
 well, in Dynamo's graph and in the compiled one. These results are compared. ``torch.cond`` is replaced by the branch
-that the call takes. Runs on the calling thread.
+that the call takes. The bodies of ``while_loop`` and the backward of an ``autograd.Function`` are compiled alone, and
+run on what eager gives to them. Runs on the calling thread.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
-from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns
+from dynamo_dap.debuggee.numerics.exact_runs import ExactBody, ExactPass, ExactRuns
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
@@ -27,6 +28,18 @@ _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "i
 """Operators that return the results of their only body."""
 _CHOOSES = "cond"
 """The operator that returns the results of one of its two bodies."""
+_REPEATS = "while_loop"
+"""The operator that runs its two bodies again and again."""
+ALONE = "the operator's body, compiled alone"
+"""A run, as evidence."""
+_MAXIMUM_PASSES = 16
+"""How many runs of these bodies are compared."""
+
+
+Pass = tuple[Any, tuple[Any, ...]]
+"""A body, and what it got in one run."""
+Differences = dict[Any, tuple[Difference, Any]]
+"""How a body's operations differ when compiled, and their compiled results."""
 
 
 class ComparedBody:
@@ -45,6 +58,8 @@ class ComparedBody:
         """Whether an operation of the body draws random numbers: a run in float64 would draw others."""
         self._chooses = False
         """Whether the operator runs one of two bodies."""
+        self.is_alone = False
+        """Whether its bodies are compiled alone: it runs two bodies again and again."""
         self._names = self._names_of_bodies()
 
     def _names_of_bodies(self) -> list[str]:
@@ -52,13 +67,14 @@ class ComparedBody:
         if not hasattr(self.operator, "all_input_nodes") or not is_higher_order(self.operator):
             return []
         name = str(getattr(self.operator.target, "__name__", ""))
-        self._chooses = name == _CHOOSES
+        self._chooses, self.is_alone = name == _CHOOSES, name == _REPEATS
         names = [each.target for each in self.operator.all_input_nodes if each.op == "get_attr"]
         bodies = [each for each in names if isinstance(getattr(self._graph.module, each, None), torch.fx.GraphModule)]
-        is_known = len(bodies) == 2 if self._chooses else name in _PASSES_ON and len(bodies) == 1
+        has_two = self._chooses or self.is_alone
+        is_known = len(bodies) == 2 if has_two else name in _PASSES_ON and len(bodies) == 1
         return bodies if is_known else []
 
-    def differences(self, backend: Any) -> dict[Any, tuple[Difference, Any]]:
+    def differences(self, backend: Any) -> Differences:
         """Return how each of the body's operations differs when compiled, and its compiled result.
 
         Raises:
@@ -66,6 +82,8 @@ class ComparedBody:
         """
         if not self._names:
             return {}
+        if self.is_alone:
+            return first_difference(self._passes(), backend, self._exact.problems)
         name, expected = self._expected()
         values = self._values_by(backend, name, list(expected)) if expected else []
         exact = None
@@ -79,22 +97,16 @@ class ComparedBody:
 
     def _expected(self) -> tuple[str, dict[Any, Any]]:
         """Return which body runs, and the results of its operations that no later operation overwrites."""
-        seen: dict[Any, tuple[Any, int, Any]] = {}
+        results = _Results()
         bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
         ran: list[str] = []
-
-        def note(node: Any, results: Mapping[Any, Any]) -> None:
-            value = results[node]
-            if node.op.startswith("call_") and has_own_memory(value) and hasattr(example_of(node), "dtype"):
-                with data_reading():
-                    seen[node] = value, version_of(value), value.detach().clone()
 
         def run(each: Any, operands: tuple[Any, ...]) -> Any:
             if id(each) not in bodies:
                 return each(*operands)
             ran.append(bodies[id(each)])
             before = random_state()
-            outputs = run_observed(each, operands, note)
+            outputs = run_observed(each, operands, results.note)
             self._draws = self._draws or not before.equal(random_state())
             return outputs
 
@@ -104,7 +116,23 @@ class ComparedBody:
             self._graph.run()
         if len({*ran}) != 1:
             return self._names[0], {}
-        return ran[0], {node: kept for node, (value, version, kept) in seen.items() if version_of(value) == version}
+        return ran[0], results.unchanged()
+
+    def _passes(self) -> list[Pass]:
+        """Run the operator in eager, and return the first runs of its bodies."""
+        bodies = [getattr(self._graph.module, name) for name in self._names]
+        found: list[Pass] = []
+
+        def run(each: Any, operands: tuple[Any, ...]) -> Any:
+            if each in bodies and len(found) < _MAXIMUM_PASSES:
+                found.append((each, _copies(operands)))
+            return each(*operands)
+
+        with with_bodies_run_by(self._graph.module, run):
+            for restore in self._random:
+                restore()
+            self._graph.run()
+        return found
 
     def _values_by(self, backend: Any, name: str, wanted: list[Any]) -> list[Any]:
         torch: Any = sys.modules["torch"]
@@ -138,6 +166,63 @@ class ComparedBody:
             for restore in self._random:
                 restore()
             return list(compiled(*self._graph.fresh_inputs()))
+
+
+class _Results:
+    """The results of a body's operations."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, tuple[Any, int, Any]] = {}
+
+    def note(self, node: Any, results: Mapping[Any, Any]) -> None:
+        """Note a node that has run; an ``Observer``."""
+        value = results[node]
+        if node.op.startswith("call_") and has_own_memory(value) and hasattr(example_of(node), "dtype"):
+            with data_reading():
+                self._seen[node] = value, version_of(value), value.detach().clone()
+
+    def unchanged(self) -> dict[Any, Any]:
+        """Return those that no later operation has overwritten."""
+        return {node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version}
+
+
+def first_difference(passes: Sequence[Pass], backend: Any, problems: dict[str, None]) -> Differences:
+    """Compile each body alone, run it on the operands of its passes, and return the results of the first wrong pass.
+
+    ``problems`` receives what is not compared. Nothing differs in the results of the last pass if all are right.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    compiled: dict[int, Any] = {}
+    found: Differences = {}
+    for body, operands in passes:
+        results = _Results()
+        before = random_state()
+        run_observed(body, _copies(operands), results.note)
+        expected = results.unchanged()
+        if not expected or not before.equal(random_state()):
+            continue  # random numbers would be others
+        longer, count = _longer(body, list(expected))
+        with compiling_apart_from_the_program():
+            if id(body) not in compiled:
+                for node in longer.graph.nodes:
+                    node.meta = {}
+                compiled[id(body)] = compile_by(backend, longer, list(_copies(operands)))
+            values = list(compiled[id(body)](*_copies(operands)))[count:]
+        exact = ExactPass(ExactBody(body, {node.name: kept.dtype for node, kept in expected.items()}), operands, problems)
+        found = {
+            node: (difference(kept, value, exact.referee(node.name)), value)
+            for (node, kept), value in zip(expected.items(), values, strict=True)
+        }
+        if not all(how.is_same for how, _ in found.values()):
+            break
+    return found
+
+
+def _copies(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    with data_reading():
+        return tuple(each.detach().clone() if has_own_memory(each) else each for each in operands)
 
 
 def _copied(body: GraphModule, graph: Any, operands: list[Any]) -> dict[Any, Any]:

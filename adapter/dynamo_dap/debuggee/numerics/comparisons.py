@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.body_faults import ComparedBody
+from dynamo_dap.debuggee.numerics.body_faults import ALONE, ComparedBody
 from dynamo_dap.debuggee.numerics.differences import Difference, Referee, difference, zeros_of_other_sign
 from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns, TakenResult
 from dynamo_dap.debuggee.numerics.memory_runs import (
@@ -482,6 +482,7 @@ class Comparison:
             operations = f"operations in the body of {target_name(body.operator)}"
             self.not_compared.append(f"{operations}: {first_line_of(problem)}")
             return None
+        self.runs += [ALONE] if body.is_alone and found else []
         self.by_node.update((node, how) for node, (how, _) in found.items())
         for node, (how, value) in found.items():
             if not how.is_same:

@@ -106,8 +106,49 @@ def _operand_of_shape(node: Node, results: Mapping[object, object]) -> Any:
     return None
 
 
-class ExactRuns:
-    """The float64 runs of one call's graph; each is made at its first use."""
+class _Runs:
+    """Float64 runs that compute the same; each is made at its first use."""
+
+    def __init__(self, problems: dict[str, None] | None = None) -> None:
+        self._exact: ExactRun | None = None
+        self._disturbed: list[ExactRun] | None = None
+        self.problems: dict[str, None] = {} if problems is None else problems
+        """Why results were judged without a float64 run, in order."""
+
+    def exact(self) -> ExactRun:
+        """Return the run; an empty one if it is impossible in float64."""
+        if self._exact is None:
+            self._exact = self._tried(None)
+        return self._exact
+
+    def disturbed(self) -> Sequence[ExactRun]:
+        """Return runs in which each result is disturbed by its own type's rounding."""
+        if self._disturbed is None:
+            self._disturbed = [self._tried(seed) for seed in range(DISTURBED_RUNS)]
+        return self._disturbed
+
+    def referee(self, name: str) -> Referee:
+        """Return the referee for the results of a node."""
+        return _OfNode(self, name)
+
+    def _tried(self, seed: int | None) -> ExactRun:
+        try:
+            return self._run(seed)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+            self.problems[not_in_float64(named_first_line_of(problem))] = None
+            return {}
+
+    def _run(self, seed: int | None) -> ExactRun:
+        """Run it, with ``seed`` disturbed.
+
+        Raises:
+            Exception: whatever an operation raises.
+        """
+        raise NotImplementedError
+
+
+class ExactRuns(_Runs):
+    """The float64 runs of one call's graph."""
 
     def __init__(
         self,
@@ -121,57 +162,48 @@ class ExactRuns:
 
         With ``body``, the runs return the results of its nodes. ``problems`` are those of the graph's own runs.
         """
+        super().__init__(problems)
         self._graph = graph
         self._dtypes = dtypes
         self._taken = dict(taken)
         self._body = body
-        self._exact: ExactRun | None = None
-        self._disturbed: list[ExactRun] | None = None
-        self.problems: dict[str, None] = {} if problems is None else problems
-        """Why results were judged without a float64 run, in order."""
-
-    def exact(self) -> ExactRun:
-        """Return the run; an empty one if the graph cannot run in float64."""
-        if self._exact is None:
-            self._exact = self._run(None)
-        return self._exact
-
-    def disturbed(self) -> Sequence[ExactRun]:
-        """Return runs in which each result is disturbed by its own type's rounding."""
-        if self._disturbed is None:
-            self._disturbed = [self._run(seed) for seed in range(DISTURBED_RUNS)]
-        return self._disturbed
 
     def in_body(self, module: Any, dtypes: Mapping[str, Any]) -> ExactRuns:
         """Return the runs of ``module``, the body of an operator; ``dtypes`` has the types of its nodes' results."""
         return ExactRuns(self._graph, self._dtypes, self._taken, ExactBody(module, dtypes), self.problems)
 
-    def referee(self, name: str) -> Referee:
-        """Return the referee for the results of a node."""
-        return _OfNode(self, name)
-
     def _run(self, seed: int | None) -> ExactRun:
         if any(each.is_random and each.value is None for each in self._taken.values()):
             self.problems[not_in_float64("an operation draws random numbers")] = None
             return {}
-        try:
-            noise = None if seed is None else Noise(self._dtypes, seed)
-            if self._body is None:
-                return _run(self._graph, self._taken, noise)
-            seen: dict[str, tuple[Any, int, Any]] = {}
-            with with_bodies_run_by(self._graph.graph.module, self._body.runner(seed, seen)):
-                _run(self._graph, self._taken, noise)
-            return _unchanged(seen)
-        except Exception as problem:  # noqa: BLE001  (whatever an operation that has no float64 raises)
-            self.problems[not_in_float64(named_first_line_of(problem))] = None
-            return {}
+        noise = None if seed is None else Noise(self._dtypes, seed)
+        if self._body is None:
+            return _run(self._graph, self._taken, noise)
+        seen: dict[str, tuple[Any, int, Any]] = {}
+        with with_bodies_run_by(self._graph.graph.module, self._body.runner(seed, seen)):
+            _run(self._graph, self._taken, noise)
+        return _unchanged(seen)
+
+
+class ExactPass(_Runs):
+    """The float64 runs of an operator's body on the operands of one pass."""
+
+    def __init__(self, body: ExactBody, operands: Sequence[object], problems: dict[str, None]) -> None:
+        super().__init__(problems)
+        self._body = body
+        self._operands = operands
+
+    def _run(self, seed: int | None) -> ExactRun:
+        seen: dict[str, tuple[Any, int, Any]] = {}
+        self._body.runner(seed, seen)(self._body.module, tuple(widened_together(self._operands)))
+        return _unchanged(seen)
 
 
 @dataclass(frozen=True)
 class _OfNode:
     """Gives a ``Referee`` the exact and the disturbed results of one node."""
 
-    _runs: ExactRuns
+    _runs: _Runs
     _name: str
 
     def exact(self) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamo_dap.debuggee.numerics.body_faults import ALONE, first_difference
 from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder, part_at_fault
 from dynamo_dap.debuggee.numerics.differences import Difference, difference, widened
 from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, not_in_float64, widened_graph
@@ -25,11 +26,12 @@ from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.graph import is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
-from dynamo_dap.protocol.texts import named_first_line_of
+from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _LOOSE = 0.05
 """If a float64 run's outputs differ by more than this, relative to their scale, the run computes something else."""
@@ -386,7 +388,26 @@ class GradientComparison:
         found_in = ladder(self._kept.backend, is_right)
         self.evidence += found_in.runs
         part = part_at_fault(self._kept.backend, found_in.stage, is_right)
-        return Fault(use[1], how, found_in.stage, None, part=part, judged=found_in.judged)
+        fault = Fault(use[1], how, found_in.stage, None, part=part, judged=found_in.judged)
+        return self._inside(fault, use) or fault
+
+    def _inside(self, fault: Fault, use: Use) -> Fault | None:
+        """Return the fault in the backward of an ``autograd.Function``, whose body is compiled alone."""
+        operand, user = use
+        own = self._runs.own
+        results = [node.name for node in (user, *user.users) if node.name in own.names]
+        if not is_higher_order(user) or not results:
+            return None
+        try:
+            own.contribution(results, operand.name, _LIMIT)
+            found = first_difference(own.ran_in_backward, self._kept.backend, self.not_compared)
+        except Exception as problem:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
+            self.not_compared[f"operations in the backward of {target_name(user)}: {first_line_of(problem)}"] = None
+            return None
+        self.evidence += [ALONE] if found else []
+        self.by_use.update({(user, node): how for node, (how, _) in found.items()})
+        differing = ((node, how) for node, (how, _) in found.items() if not how.is_same)
+        return next((replace(fault, node=node, difference=how, within=user) for node, how in differing), None)
 
     def _first(self, backend: Callable[..., Any], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
         """Return the first use in the backward pass whose gradient differs."""

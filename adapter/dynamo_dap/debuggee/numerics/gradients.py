@@ -305,6 +305,8 @@ class GradientRun:
         """By file and line, and by body: the last value with a gradient that a line computes."""
         self.made_in_bodies: list[Any] = []
         """Values that bodies made in the last differentiation: the backward of an ``autograd.Function``."""
+        self.ran_in_backward: list[tuple[Any, tuple[Any, ...]]] = []
+        """These bodies, and their operands."""
         torch: Any = sys.modules["torch"]
         with self._recording():
             before = torch.get_rng_state()
@@ -359,7 +361,7 @@ class GradientRun:
             NoRealValue: it cannot be computed; the text says why.
         """
         torch = sys.modules["torch"]
-        self.made_in_bodies = []
+        self.made_in_bodies, self.ran_in_backward = [], []
         arrived = [(self._edges[each, self._written[each][0]], self.gradient(each, each, limit)) for each in results]
         roots = [(edge, gradient) for edge, gradient in arrived if gradient is not None]
         if not roots:
@@ -466,6 +468,7 @@ class GradientRun:
         if not self._is_forward and not sys.modules["torch"].is_grad_enabled():
             outputs, made = made_in_body(body, operands)
             self.made_in_bodies += made.values()
+            self.ran_in_backward.append((body, operands))
             return outputs
         is_noted = self._is_forward and target not in self.bodies and sys.modules["torch"].is_grad_enabled()
         if is_noted:
