@@ -662,6 +662,34 @@ def test_in_a_backward_pass_the_operation_whose_own_part_is_not_finite_is_named(
     assert session.wait_for_exit() == 0
 
 
+OF_FORWARD = """
+import torch
+
+@torch.compile(backend="aot_eager")
+def squared(w, x):
+    y = (w * x).sum()  # @input
+    return y * y
+
+@torch.compile(backend="aot_eager")
+def of_rows(x):
+    norms = torch.vmap(lambda row: row.pow(2).sum().sqrt())(x)
+    return norms.sum() + (x * 2).sum()
+
+squared(torch.tensor([1.0, float("nan")], requires_grad=True), torch.ones(2)).backward()
+of_rows(torch.zeros(2, 3, requires_grad=True)).backward()
+print("done")
+"""
+
+
+def test_a_backward_pass_that_did_not_make_the_nan_does_not_stop(session: Session, tmp_path: Path) -> None:
+    """Not for a NaN of the forward pass, nor at another line than that of a transform, which is not looked into."""
+    launch(session, program_of(OF_FORWARD, tmp_path))
+    session.wait_for_stop("exception", at="input")
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "done\n"
+    assert "transforms of torch.func" in session.output("important")
+
+
 CHANCE = """
 import torch
 import torch.nn.functional as F

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ from dynamo_dap.debuggee.numerics.gradients import (
 from dynamo_dap.debuggee.numerics.not_finite import NAN, Made, kinds_of, may_have_any, sum_of
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
-from dynamo_dap.debuggee.replay.replays import place_of
+from dynamo_dap.debuggee.replay.replays import has_transforms, place_of
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
@@ -44,6 +44,7 @@ from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_fake_tensor
+from dynamo_dap.debuggee.torch_api.transforms import is_visible
 from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
@@ -144,7 +145,8 @@ class BackwardValues:
             if may_have_any(left, passed_on):
                 self._find(arrived)
         except Exception as problem:  # noqa: BLE001  (an exception here would be one of the backward pass)
-            log_exception("looking for what made a NaN in a backward pass")
+            if not isinstance(problem, NoRealValue):
+                log_exception("looking for what made a NaN in a backward pass")
             text = f"a backward pass left NaN or Inf; the line that made it is unknown: {first_line_of(problem)}"
             if text not in self._reported:
                 self._reported.add(text)
@@ -164,7 +166,13 @@ class BackwardValues:
         with self._host.holding():
             lines = self._lines_of(noted)
             kept = self._passes.keep(noted.call, lines, noted.states)
-            run = GradientRun(lines.graph, kept.inputs, noted.states, gradients, noted.included)
+            nan_before: set[Node] = set()
+
+            def ran(node: Node, results: Mapping[Node, object]) -> None:
+                if is_visible(results[node]) and NAN in kinds_of(results[node]):
+                    nan_before.add(node)
+
+            run = GradientRun(lines.graph, kept.inputs, noted.states, gradients, noted.included, ran)
             for node in reversed(lines.graph.nodes):
                 gradient = run.gradient(node.name, node.name, limit)
                 kinds = kinds_of(gradient) if gradient is not None else frozenset()
@@ -173,6 +181,8 @@ class BackwardValues:
             else:
                 return False
             maker = _maker_of(lines.graph.nodes, run, node, limit)
+            if not nan_before.isdisjoint((maker, *maker.all_input_nodes)):
+                return False  # the forward pass made it, and the gradient is NaN because of that
             in_body = _in_body(lines, run, maker, node, limit)
             maker, gradient, visit = in_body or (maker, gradient, visit_that_makes(lines, maker))
             kinds = kinds_of(gradient)
@@ -183,7 +193,7 @@ class BackwardValues:
                 if each.op == "placeholder" and kinds_of(run.gradient(each.name, "", limit))
             ]
         if visit is None:
-            raise NoRealValue(f"{target_name(maker)} is of no line")
+            raise _unknown(lines.graph.nodes, f"{target_name(maker)} is of no line")
         made = Made(node, kind, gradient, 0)
         module = module_path(maker)
         function = visit.function if module is None else f"{visit.function} of {module}"
@@ -228,13 +238,18 @@ def _maker_of(nodes: Sequence[object], run: GradientRun, node: Node, limit: int,
         NoRealValue: each user's own part is finite, so none of them can be named.
     """
     users = [(each, results) for each in nodes if each in node.users and (results := _results_of(each, run, prefix))]
-    if len(users) < 2:
+    if not users or (len(users) == 1 and len(node.users) == 1):
         return users[0][0] if users else node
     for user, results in users:
         part = run.contribution(results, prefix + node.name, limit)
         if part is not None and kinds_of(part):
             return user
-    raise NoRealValue(f"the gradient of {target_name(node)} is finite from each of its users, and not their sum")
+    raise _unknown(nodes, f"the gradient of {target_name(node)} is finite from each of its users, and not their sum")
+
+
+def _unknown(nodes: Iterable[object], reason: str) -> NoRealValue:
+    in_transforms = "its call has transforms of torch.func, in which gradients are not looked at"
+    return NoRealValue(in_transforms if has_transforms(nodes) else reason)
 
 
 def _results_of(node: Node, run: GradientRun, prefix: str) -> list[str]:

@@ -210,7 +210,8 @@ def first_difference(passes: Sequence[Pass], backend: Any, problems: dict[str, N
                     node.meta = {}
                 compiled[id(body)] = compile_by(backend, longer, list(_copies(operands)))
             values = list(compiled[id(body)](*_copies(operands)))[count:]
-        exact = ExactPass(ExactBody(body, {node.name: kept.dtype for node, kept in expected.items()}), operands, problems)
+        dtypes = {node.name: kept.dtype for node, kept in expected.items()}
+        exact = ExactPass(ExactBody(body, dtypes), operands, problems)
         found = {
             node: (difference(kept, value, exact.referee(node.name)), value)
             for (node, kept), value in zip(expected.items(), values, strict=True)

@@ -377,7 +377,8 @@ def cause_in_backward(fault: Fault, backend: str) -> str:
     """Return the stage that makes a gradient wrong."""
     if fault.node is None:
         return f"the backend ({backend}), in this compiled code alone: compiled again, its gradients match."
-    return f"{_owner(fault, backend)}. The backward of {target_name(fault.within or fault.node)} is wrong.{_part_text(fault)}"
+    operation = target_name(fault.within or fault.node)
+    return f"{_owner(fault, backend)}. The backward of {operation} is wrong.{_part_text(fault)}"
 
 
 def body_without_graph(

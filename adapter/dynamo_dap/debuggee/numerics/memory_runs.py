@@ -59,7 +59,7 @@ class WrittenInputs:
     def _run(self, run: Callable[[list[Any]], object]) -> list[Any]:
         """Return the inputs after ``run``, which gets copies of all of them."""
         torch: Any = sys.modules["torch"]
-        with compiling_apart_from_the_program(), torch.set_grad_enabled(has_transforms(self._graph)):
+        with compiling_apart_from_the_program(), torch.set_grad_enabled(has_transforms(self._graph.nodes)):
             given = self._graph.fresh_inputs(copies_all=True)
             for restore in self._random:
                 restore()

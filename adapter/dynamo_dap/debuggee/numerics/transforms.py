@@ -25,7 +25,7 @@ class VisibleGraph:
         """The names of the nodes that Dynamo's graph lacks."""
         self.inside: frozenset[Any] = frozenset()
         """The nodes of Dynamo's graph that run inside a transform."""
-        if has_transforms(graph) and TRANSFORMS.problem is None:
+        if has_transforms(graph.nodes) and TRANSFORMS.problem is None:
             made = TakenOut(graph.module, graph.nodes)
             self._visible, self._originals = made.visible, made.originals
             self.names, self.added, self.inside = made.names, made.added, frozenset(made.inside)

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.custom_operators import promised_by
@@ -226,9 +226,9 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
     raise NoRealValue("it is not traced again as it was compiled")
 
 
-def has_transforms(graph: ReplayedGraph) -> bool:
-    """Return whether the graph has transforms of ``torch.func``."""
-    return any("_functorch" in str(getattr(node.target, "__module__", "")) for node in graph.nodes)
+def has_transforms(nodes: Iterable[Any]) -> bool:
+    """Return whether a graph with these nodes has transforms of ``torch.func``."""
+    return any("_functorch" in str(getattr(node.target, "__module__", "")) for node in nodes)
 
 
 def refuse_transforms(graph: ReplayedGraph) -> None:
@@ -237,7 +237,7 @@ def refuse_transforms(graph: ReplayedGraph) -> None:
     Raises:
         NoRealValue: the graph has one.
     """
-    if has_transforms(graph):
+    if has_transforms(graph.nodes):
         raise NoRealValue("it has transforms of torch.func, inside which a value stands for many")
 
 
