@@ -106,7 +106,7 @@ class JsonMinified(msgspec.Struct):
     error: str
     """Its error."""
     fails_alone: bool = True
-    """Whether it also fails without the program; otherwise it needs what the program registers."""
+    """Whether it also fails without the program; otherwise it may lack what the program registers."""
 
 
 class _Minifying:
@@ -279,6 +279,6 @@ def _print(options: argparse.Namespace, result: Path, minifying: _Minifying) -> 
         + (
             f"Debug it with: {shlex.join(['dynamo-dap', 'debug', str(result)])}\n"
             if minifying.fails_alone
-            else "  it fails in the program only: the file lacks what the program registers\n"
+            else "  alone, the file does not fail: it may lack what the program registers\n"
         )
     )

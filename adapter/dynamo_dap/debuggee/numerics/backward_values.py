@@ -181,8 +181,9 @@ class BackwardValues:
             else:
                 return False
             maker = _maker_of(lines.graph.nodes, run, node, limit)
-            if not nan_before.isdisjoint((maker, *maker.all_input_nodes)):
-                return False  # the forward pass made it, and the gradient is NaN because of that
+            is_reported = NAN in kinds_of(run.outputs) or any(each.op == "placeholder" for each in nan_before)
+            if is_reported and not nan_before.isdisjoint((maker, *maker.all_input_nodes)):
+                return False  # the forward pass stopped for it, and the gradient is NaN because of that
             in_body = _in_body(lines, run, maker, node, limit)
             maker, gradient, visit = in_body or (maker, gradient, visit_that_makes(lines, maker))
             kinds = kinds_of(gradient)
