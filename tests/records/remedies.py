@@ -60,6 +60,17 @@ PROGRAMS = [
         origin="return [scaled(nn.Parameter(torch.ones(n))",
     ),
     Program(
+        "parameter_and_its_update",
+        COMPILED + "def updated(X, U):\n    return [x - u.sign() for x, u in zip(X, U)]\n\n\n"
+        "def main():\n    found = []\n    for shape in ((6, 4), (4, 6), (3, 3), (6, 6), (5, 6)):\n"
+        "        weight = nn.Parameter(torch.ones(shape))\n        with torch.no_grad():\n"
+        "            found += updated([weight], [torch.ones(shape)])\n    return found\n",
+        PARAMETERS,
+        "needs it equal to a size of X[0], a parameter",
+        cause="size 0 of U[0]: 6, 4",
+        origin="found += updated([weight]",
+    ),
+    Program(
         "parameter_of_modules",
         "class Table(nn.Module):\n"
         "    def __init__(self, rows):\n        super().__init__()\n"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from dynamo_dap.records.changing_lines import lines_that_change
+from dynamo_dap.records.constant_sizes import about_constant
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles_of
@@ -331,7 +332,7 @@ def changes_of(function: CompiledFunction) -> list[Item]:
     """Return what changed between a function's calls, in the order of the compiles that it caused."""
     found: dict[str, _Change] = {}
     specialized = {
-        _subject_of(one.expression.rpartition(" == ")[0]): one.place
+        _subject_of(subject := one.expression.rpartition(" == ")[0]): (subject, one.place)
         for compiled in function.compiles
         for one in compiled.specializations
     }
@@ -346,8 +347,9 @@ def changes_of(function: CompiledFunction) -> list[Item]:
             if failure.hint is None or _is_about(failure.hint, read):
                 change.settings += [one for one in settings_of_failure(failure) if one not in change.settings]
             if read.subject in specialized:
-                change.cause = _about_constant(specialized[read.subject])
+                change.cause, settings = about_constant(function.compiles, *specialized[read.subject])
                 change.advice = [change.cause]
+                change.settings += [one for one in settings if one not in change.settings]
             elif failure.hint is not None and _is_about(failure.hint, read):
                 change.cause = f"torch's own hint: {failure.hint}"
                 change.advice = [change.cause]
@@ -369,14 +371,6 @@ def _is_about(hint: str, read: _Read) -> bool:
 def _modules_of(function: CompiledFunction) -> int:
     """Return for how many modules the method was compiled: they share one code object, and its limit."""
     return len({one.module for one in function.compiles if one.module is not None})
-
-
-def _about_constant(place: Place | None) -> str:
-    where = "a line" if place is None else at(place)
-    return (
-        f"{where} needs the number itself, as range() and comparisons do: marking it as dynamic does not help; "
-        "pad to one length, or write it without the number (one operation instead of a loop)"
-    )
 
 
 def _about_counting(values: list[str], modules: int, read: _Read) -> list[str]:
