@@ -106,20 +106,17 @@ test("a program that does not exist is told", async ({ vscode, workspace }) => {
 test("F5 on a file without a name asks for one", async ({ vscode, workspace }) => {
     const { editor, page } = vscode;
     await workspace.remove(".vscode/launch.json");
-    await page.keyboard.press("Control+P");
-    await page.locator(".quick-input-widget input").first().fill(">New Untitled Text File");
-    await vscode.quickInput.choose("File: New Untitled Text File");
+    await vscode.command("File: New Untitled Text File");
+    await expect(page.locator(".tab.active", { hasText: "Untitled-1" })).toBeVisible();
     await vscode.command("Change Language Mode");
-    await page.locator(".quick-input-widget input").first().fill("Python");
+    await page.getByPlaceholder("Select Language Mode").fill("Python");
     await vscode.quickInput.choose("Python");
+    await expect(page.locator(".statusbar-item", { hasText: "Python" }), "it is a Python file").toBeVisible();
     await editor.area.locator(".view-lines").first().click();
     await page.keyboard.type("print('from a new file')");
-    await vscode.debug.noteStart();
-    await page.keyboard.press("F5");
-    const box = page.locator(".quick-input-widget input[type=text]").first();
-    await expect(box, "a name is asked for").toHaveValue(/Untitled|print/, { timeout: 30_000 });
-    await box.fill(join(workspace.folder, "named.py"));
-    await page.keyboard.press("Enter");
+    await expect.poll(() => editor.text()).toBe("print('from a new file')");
+    await vscode.startDebugging();
+    await vscode.quickInput.saveAs(join(workspace.folder, "named.py"));
     await vscode.debug.waitForEnd();
     await vscode.debug.console();
     await expect(vscode.debug.consoleRows().filter({ hasText: "from a new file" }).first()).toBeVisible();

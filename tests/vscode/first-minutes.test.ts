@@ -29,7 +29,7 @@ test("a recompile says which value changed and what to do", async ({ gestures, v
     await gestures.do("F5", () => vscode.startDebugging());
     await debug.waitForStop(at("<module>", "steps.py", 3));
     await gestures.do("tick the filter", async () => (await debug.reveal("breakpoints", "Recompiles")).getByRole("checkbox").click());
-    await gestures.do("F5", () => page.keyboard.press("F5"));
+    await gestures.do("F5", () => debug.press("F5"));
     await debug.waitForStop(/^train_step steps.py/);
     const widget = page.locator(".exception-widget");
     await expect(widget).toContainText("value then: 0");

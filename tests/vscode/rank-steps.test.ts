@@ -6,8 +6,8 @@ import { jobJson } from "./harness/workspace.js";
 
 const FILE = "steps.py";
 const TURN_LINE = 5;
-/** Where a step over leads from a line of the loop. */
-const NEXT_LINES = new Map([[4, 5], [5, 6], [6, 7], [7, 8], [8, 4]]);
+/** Where a step over leads from a line of the loop, or from one above it: a rank may begin while the other is held. */
+const NEXT_LINES = new Map([[1, 2], [2, 4], [4, 5], [5, 6], [6, 7], [7, 8], [8, 4]]);
 const [STEP_OVER, CONTINUE] = [/^Step Over/, /^Continue/];
 const PROGRAM = `import os
 import time

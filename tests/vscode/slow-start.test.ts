@@ -22,8 +22,7 @@ test("each stage of a slow start is named while it lasts", async ({ vscode, work
     const toasts = page.locator(".notification-toast");
     await chooseSlowPython(workspace, 5);
     await vscode.openFile("plain.py");
-    await debug.noteStart();
-    await page.keyboard.press("F5");
+    await vscode.startDebugging();
     await expect(toasts.filter({ hasText: "looking for dynamo-dap in the environment" })).toBeVisible(STAGE);
     await expect(toasts.filter({ hasText: "starting the debug server" })).toBeVisible(STAGE);
     const program = toasts.filter({ hasText: "Starting plain.py" });
@@ -39,9 +38,8 @@ test("a start can be given up before there is a session", async ({ vscode, works
     const { debug, page } = vscode;
     await chooseSlowPython(workspace, 60);
     await vscode.openFile("plain.py");
-    await debug.noteStart();
-    await page.keyboard.press("F5");
     const toast = page.locator(".notification-toast", { hasText: "looking for dynamo-dap" });
+    await vscode.startDebugging();
     await expect(toast).toBeVisible(STAGE);
     await toast.getByRole("button", { name: "Cancel" }).click();
     await expect(page.locator(".notification-toast")).toHaveCount(0);

@@ -17,12 +17,12 @@ test.use({ profile: "empty", settings: {} });
 
 /** Four gestures: VS Code shows the filters from the first session on. */
 async function runWith(filter: string, name: string, line: number, gestures: Gestures, vscode: Workbench): Promise<void> {
-    const { debug, editor, page } = vscode;
+    const { debug, editor } = vscode;
     await gestures.do("click left of the first line", () => editor.clickBreakpoint(line));
     await gestures.do("F5", () => vscode.startDebugging());
     await debug.waitForStop(at("<module>", name, line));
     await gestures.do("tick the filter", async () => (await debug.reveal("breakpoints", filter)).getByRole("checkbox").click());
-    await gestures.do("F5", () => page.keyboard.press("F5"));
+    await gestures.do("F5", () => debug.press("F5"));
 }
 
 test("NaN at step 300", async ({ gestures, vscode, workspace, pictures }) => {
@@ -70,7 +70,7 @@ test("a condition; a logpoint and its plot", async ({ gestures, vscode, workspac
     const row = await vscode.debug.reveal("breakpoints", "decay.py");
     await row.hover();
     await row.getByRole("button", { name: "Remove Breakpoint" }).click();
-    await vscode.page.keyboard.press("F5");
+    await vscode.debug.press("F5");
     await vscode.debug.waitForEnd();
 
     await gestures.do("click left of the line", () => vscode.editor.clickBreakpoint(15));
