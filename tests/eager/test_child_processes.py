@@ -6,6 +6,7 @@ import json
 import queue
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ class Family:
         self._asked: queue.Queue[dict[str, Any]] = queue.Queue()
         self._next: dict[str, Any] | None = None
         """The first of them, when somebody has looked at it."""
+        self.answers = threading.Event()
+        """Whether the client answers at once when it is asked."""
+        self.answers.set()
         self.parent = self._session()
 
     def _session(self) -> Session:
@@ -44,6 +48,7 @@ class Family:
 
     def _start_debugging(self, request: Request) -> None:
         self._asked.put(msgspec.json.decode(bytes(request.arguments)))
+        assert self.answers.wait(DEADLINE)
 
     @contextmanager
     def child(self) -> Iterator[Session]:
@@ -151,6 +156,21 @@ def test_a_program_that_replaces_itself_goes_on_in_a_child_session(family: Famil
     assert family.parent.wait_for_exit() == 0
     assert "replaced" in family.parent.output("stdout")
     assert "broke" not in family.parent.output("important")
+
+
+def test_a_child_waits_for_a_client_that_is_slow_to_answer(family: Family, tmp_path: Path) -> None:
+    family.answers.clear()
+    text = "import subprocess, sys\nif len(sys.argv) == 1:\n    subprocess.run([sys.executable, __file__, 'again'])\n"
+    program = launch(family.parent, tmp_path, text + "print('reached')  #@reached\n")
+    family.wait_until_asked()
+    time.sleep(10)  # longer than a child waits for a client that has answered
+    with family.child() as child:
+        child.set_breakpoints(program, "reached")
+    family.answers.set()
+    child.wait_for_stop("breakpoint", at="reached")
+    child.resume()
+    assert family.parent.wait_for_exit() == 0
+    assert "without debugging" not in family.parent.output("important")
 
 
 def test_a_child_whose_python_lacks_our_packages_runs_undebugged(family: Family, tmp_path: Path) -> None:

@@ -40,11 +40,13 @@ async function heldAt(debug: DebugPanes): Promise<Record<string, number>> {
 
 /** Presses a button of the toolbar for one rank. */
 async function press(debug: DebugPanes, rank: string, button: RegExp): Promise<void> {
-    const rows = await debug.texts("call-stack");
-    const frame = rows.findIndex((row) => row.startsWith(rank)) + 1;
-    await debug.rows("call-stack").nth(frame).click({ timeout: 1000 });
-    await expect(debug.rows("call-stack").nth(frame)).toHaveAttribute("aria-selected", "true", { timeout: 1000 });
-    await debug.page.getByRole("button", { name: button }).click({ timeout: 1000 });
+    await expect(async () => {
+        const rows = await debug.texts("call-stack");
+        const frame = debug.rows("call-stack").nth(rows.findIndex((row) => row.startsWith(rank)) + 1);
+        await frame.click({ timeout: 3000 });
+        await expect(frame).toHaveAttribute("aria-selected", "true", { timeout: 3000 });
+    }, `${rank} is selected`).toPass({ timeout: 30_000 });
+    await debug.page.getByRole("button", { name: button }).click();
 }
 
 /** Where the ranks are held, by what the call stack shows and by what is expected of steps. */

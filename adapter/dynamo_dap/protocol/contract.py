@@ -213,7 +213,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Whether the server made this process import the standard library from its files."""
 
 
-# -- events of the program for the server ------------------------------------------------------------------------------
+# -- events between the program and the server -------------------------------------------------------------------------
 
 EAGER_EVENT = "dynamoEager"
 """debugpy is connecting to the server, or will not connect."""
@@ -225,6 +225,8 @@ ENDING_EVENT = "dynamoEnding"
 """The connection is about to end because the program is ending."""
 RUNS_ON_EVENT = "dynamoRunsOn"
 """Sent by a child process: nobody attached in time, so it runs without debugging."""
+SESSION_BEGINS_EVENT = "dynamoSessionBegins"
+"""Sent to a child process: the client has answered that it started a session for it."""
 
 
 class EagerEventBody(Struct, omit_defaults=True):

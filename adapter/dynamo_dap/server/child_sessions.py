@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody
+from dynamo_dap.protocol.contract import RUNS_ON_EVENT, SESSION_BEGINS_EVENT, ChildOffer, Invitation, RunsOnEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.options import (
     TOGETHER,
@@ -166,6 +166,8 @@ class ChildSessions:
         except (RequestFailed, TimeoutError) as error:
             self._report_undebugged(child, f"no session was started for it ({error})")
             waiting.close()
+        else:
+            waiting.begins()
 
     def _name_of(self, child: ChildOffer) -> str:
         if self._is_rank(child):
@@ -212,6 +214,11 @@ class _Waiting:
         self._on_given_up = on_given_up
         self.asking: asyncio.Task[None] | None = None
         connection.receiver = self
+
+    def begins(self) -> None:
+        """Let the child wait only a little longer: its session has begun, or nobody comes."""
+        if not self._connection.is_closed:
+            self._connection.send_event(SESSION_BEGINS_EVENT)
 
     def close(self) -> None:
         """Let the child run."""

@@ -38,6 +38,7 @@ from dynamo_dap.protocol.contract import (
     AUTHORIZE,
     ENTRY,
     RUNS_ON_EVENT,
+    SESSION_BEGINS_EVENT,
     ChildOffer,
     Invitation,
     RunsOnEventBody,
@@ -174,7 +175,7 @@ def invite_workers(invitation: Callable[[], str | None]) -> None:
 
 _ANSWER_SECONDS = 5.0
 _PATIENCE_SECONDS = 8.0
-"""Seconds to wait for a debugger to attach: an editor may start a server for it first."""
+"""Seconds to wait for a debugger to attach, from the client's answer that it does: before it, the server gives up."""
 _LOOK_SECONDS = 0.05
 
 
@@ -225,7 +226,7 @@ def _have_session(agent: Agent, offer: _Offer, rank: Rank | None) -> None:
             introduction(offer.invitation.token, ChildOffer(os.getpid(), host, port, token, rank)),
             timeout=_ANSWER_SECONDS,
         )
-        if not _wait(agent, offer.is_over):
+        if not _wait(agent, offer):
             offer.connection.send_event(RUNS_ON_EVENT, RunsOnEventBody(_PATIENCE_SECONDS))
     except (RequestFailed, TimeoutError):
         return
@@ -235,18 +236,20 @@ def _have_session(agent: Agent, offer: _Offer, rank: Rank | None) -> None:
         agent.eager_debugger.wait_until_configured()
 
 
-def _wait(agent: Agent, is_over: threading.Event) -> bool:
+def _wait(agent: Agent, offer: _Offer) -> bool:
     """Wait until the session is configured or refused; return False if no debugger attached in time.
 
     The server's end counts only before a debugger has attached.
     """
-    until = time.monotonic() + _PATIENCE_SECONDS
+    until: float | None = None
     was_attached = False
     while not agent.configured.wait(_LOOK_SECONDS):
         was_attached = was_attached or agent.client is not None
-        if agent.client is None and (was_attached or is_over.is_set()):
+        if agent.client is None and (was_attached or offer.is_over.is_set()):
             return True
-        if not was_attached and time.monotonic() > until:
+        if until is None and offer.begins.is_set():
+            until = time.monotonic() + _PATIENCE_SECONDS
+        if until is not None and not was_attached and time.monotonic() > until:
             return False
     return True
 
@@ -255,6 +258,7 @@ def _wait(agent: Agent, is_over: threading.Event) -> bool:
 class _Offer:
     connection: Connection
     invitation: Invitation
+    begins: threading.Event
     is_over: threading.Event
 
 
@@ -268,22 +272,25 @@ def _connect(invitation_file: str) -> _Offer | None:
     except OSError:
         return None
     connection = Connection(SocketStream(connected), "server")
-    is_over = threading.Event()
-    connection.start(_OfferReceiver(is_over))
-    return _Offer(connection, invitation, is_over)
+    begins, is_over = threading.Event(), threading.Event()
+    connection.start(_OfferReceiver(begins, is_over))
+    return _Offer(connection, invitation, begins, is_over)
 
 
 class _OfferReceiver:
-    """Learns that the server refuses this process or has ended. The connection's reader thread."""
+    """Learns whether a session begins, or that the server refuses this process or has ended. The reader thread."""
 
-    def __init__(self, is_over: threading.Event) -> None:
+    def __init__(self, begins: threading.Event, is_over: threading.Event) -> None:
+        self._begins = begins
         self._is_over = is_over
 
     def on_request(self, request: Request) -> None:
         """Ignore it: the server sends no requests."""
 
     def on_event(self, event: Event) -> None:
-        """Ignore it: the server sends no events."""
+        """Note that the client has started a session."""
+        if event.event == SESSION_BEGINS_EVENT:
+            self._begins.set()
 
     def on_invalid_message(self, problem: str) -> None:
         """Ignore it: both ends send valid messages only."""
