@@ -106,7 +106,9 @@ test("a program that does not exist is told", async ({ vscode, workspace }) => {
 test("F5 on a file without a name asks for one", async ({ vscode, workspace }) => {
     const { editor, page } = vscode;
     await workspace.remove(".vscode/launch.json");
-    await vscode.command("File: New Untitled Text File");
+    await page.keyboard.press("Control+P");
+    await page.locator(".quick-input-widget input").first().fill(">New Untitled Text File");
+    await vscode.quickInput.choose("File: New Untitled Text File");
     await expect(page.locator(".tab.active", { hasText: "Untitled-1" })).toBeVisible();
     await vscode.command("Change Language Mode");
     await page.getByPlaceholder("Select Language Mode").fill("Python");
