@@ -221,13 +221,32 @@ def test_a_program_beyond_this_machine_is_debugged_without_its_eager_code(
     session.disconnect()
 
 
-def test_a_program_with_another_home_is_looked_for_where_the_message_says(session: Session, tmp_path: Path) -> None:
-    """The program's token lies below its own home and temporary folder, where the server does not look."""
-    home, temporary = tmp_path / "home", tmp_path / "temporary"
+def another_home(folder: Path) -> dict[str, str]:
+    home, temporary = folder / "home", folder / "temporary"
     home.mkdir()
     temporary.mkdir()
     folders = {"HOME": str(home), "TMPDIR": str(temporary), "XDG_RUNTIME_DIR": "", "XDG_STATE_HOME": ""}
-    program = FreeProgram(FIXTURES / "listening.py", environment={**os.environ, **folders}, python=[sys.executable])
+    return {**os.environ, **folders}
+
+
+def test_a_program_with_another_home_says_where_it_looked_for_a_server(session: Session, tmp_path: Path) -> None:
+    session.initialize()
+    session.begin("attach", {"listen": {"port": 0}})
+    port = str(wait_for_address(session))
+    environment = another_home(tmp_path)
+    program = FreeProgram(CONNECTS.path, port, environment=environment, python=[sys.executable])
+    try:
+        refused = program.wait_for_line("refused")
+    finally:
+        program.end()
+    assert f"{port}-*.json in {environment['HOME']}" in refused
+    assert environment["TMPDIR"] in refused
+
+
+def test_a_program_with_another_home_is_looked_for_where_the_message_says(session: Session, tmp_path: Path) -> None:
+    """The program's token lies below its own home and temporary folder, where the server does not look."""
+    environment = another_home(tmp_path)
+    program = FreeProgram(FIXTURES / "listening.py", environment=environment, python=[sys.executable])
     try:
         host, port = program.address()
         session.initialize()

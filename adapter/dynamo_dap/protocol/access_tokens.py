@@ -58,6 +58,11 @@ def read_token_file(host: str, port: int) -> str | None:
     return None
 
 
+def places_looked_at(port: int) -> str:
+    """Return where ``read_token_file`` looks, for a message that it has found nothing."""
+    return f"looked for its file {port}-*.json in {', '.join(map(str, token_folders()))}"
+
+
 def token_folders() -> Iterator[Path]:
     """Yield the possible folders of token files, best first; a reader tries all."""
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):

@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.protocol.access_tokens import read_token_file, token_folders
+from dynamo_dap.protocol.access_tokens import places_looked_at, read_token_file
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import (
     ACCESS_TOKEN_VARIABLE,
@@ -173,9 +173,8 @@ async def _connect_to_debugpy(
     if not debuggee.is_local or not options.eager or not await is_greeted_by_debugpy(connection, greeted):
         connection.close()
         text = (
-            f"no access token for the program at {target.host}:{target.port}: looked for its file "
-            f"{target.port}-*.json in {', '.join(map(str, token_folders()))}. If the program runs with another HOME, "
-            'TMPDIR or user, or on another machine, give its token as "accessToken".'
+            f"no access token for the program at {target.host}:{target.port}: {places_looked_at(target.port)}. If the "
+            'program runs with another HOME, TMPDIR or user, or on another machine, give its token as "accessToken".'
         )
         raise StartRefused(ErrorId.CANNOT_ATTACH, text)
     listener = AgentListener()

@@ -22,6 +22,11 @@ export class CompileViews {
         return this.page.locator(".pane-header", { has: this.page.locator("h3.title", { hasText: new RegExp(`^${view}$`) }) });
     }
 
+    /** What is below the title of a view. */
+    body(view: CompileView): Locator {
+        return this.pane(view).locator(".pane-body");
+    }
+
     /** Opens the side bar with the given views unfolded and the others folded. */
     async show(...views: CompileView[]): Promise<void> {
         await openSideBar(this.page, /^torch\.compile/, this.title("Findings"));
