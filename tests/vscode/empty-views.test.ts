@@ -38,7 +38,7 @@ test("before anything is compiled each view and Explore Stages say so", async ({
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
     await debug.waitForStop(at("main", "basic.py", line));
-    await expectTexts({ ...EMPTY, Timeline: "ordinary Python has no history" });
+    await expectTexts({ ...EMPTY, Timeline: "ordinary Python has no history", Compare: "Differs from Eager" });
     await picture("empty-views");
     await explore("nothing has been compiled yet");
 });

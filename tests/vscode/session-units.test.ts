@@ -3,6 +3,7 @@
 import { expect, test } from "@playwright/test";
 
 import { briefValue } from "../../vscode-extension/src/editor/brief-value.js";
+import { fixLinks } from "../../vscode-extension/src/editor/fix-links.js";
 import { afterAssignment } from "../../vscode-extension/src/editor/mentioned-names.js";
 import { FailedLogs } from "../../vscode-extension/src/session/failed-logs.js";
 import { placesIn, withRelativePaths } from "../../vscode-extension/src/session/links-in-texts.js";
@@ -33,6 +34,14 @@ test("a log message failed if none of its hits had a value", () => {
     logs.add("/a.py", 3, { y: "<y: NameError: y>" });
     logs.add("/a.py", 3, { y: "1.0" });
     expect(logs.failed()).toMatchObject([{ line: 2, hits: 2, expression: "y", problem: "not assigned yet" }]);
+});
+
+test("the links to fixes above a line fit into it", () => {
+    const [mark, other] = ["Mark size 0 of x as dynamic before the call (maybe_mark_dynamic)", "Compile for all sizes (dynamic=True)"];
+    const trials = (...titles: string[]): boolean[] => fixLinks(titles.map((title) => ({ title }))).map(({ isTrial }) => isTrial);
+    expect(trials(mark, `Try this fix: ${mark}`, other, `Try this fix: ${other}`)).toEqual([false, true]);
+    expect(trials(other, `Try this fix: ${other}`, "Short")).toEqual([false, true, false]);
+    expect(trials(`Try this fix: ${"x".repeat(200)}`), "the first one in any case").toEqual([false]);
 });
 
 test("values at the ends of lines show little data whole, and no data in part", () => {

@@ -31,7 +31,9 @@ test("a recompile's fix is one click away at the stop", async ({ vscode, workspa
     const fix = "Mark size 0 of x as dynamic before the call (maybe_mark_dynamic)";
     const link = editor.area.locator(".codelens-decoration a", { hasText: `${fix} (not tried)` });
     await expect(link).toBeVisible(LATE);
-    await expect(editor.area.locator(".codelens-decoration a", { hasText: "Try" }).first(), "or is tried first").toBeVisible();
+    const trial = editor.area.locator(".codelens-decoration a", { hasText: "Try it first" });
+    await expect(trial).toBeVisible();
+    await expect(trial, "the window is as wide as what it offers").toBeInViewport({ ratio: 1 });
     // The stopped line is not the guard's.
     await editor.area.locator(".view-line", { hasText: "@torch.compile" }).click();
     await page.keyboard.press("Control+.");

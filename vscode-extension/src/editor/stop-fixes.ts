@@ -6,12 +6,12 @@ import * as vscode from "vscode";
 import { DEBUG_TYPE } from "../configuration/options.js";
 import { placesIn } from "../session/links-in-texts.js";
 import { onDisk } from "../session/stopped-frame.js";
+import { fixLinks } from "./fix-links.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python", scheme: "file" };
 /** The language server's own kind of quick fixes. */
 const KIND = vscode.CodeActionKind.QuickFix.append("torchCompile");
 const APPLY = "dynamo.applyStopFix";
-const MOST_LINKS = 4;
 const WHOLE_LINE = 10_000;
 
 /** What the descriptions of stops begin with whose lines may have fixes. */
@@ -89,10 +89,8 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
             return [];
         }
         const at = new vscode.Range(stop.line, 0, stop.line, 0);
-        return this.fixes.slice(0, MOST_LINKS).map(({ fix }) => {
-            const title = fix.edit === undefined || fix.title.includes("(tried:") ? fix.title : vscode.l10n.t("{0} (not tried)", fix.title);
-            return new vscode.CodeLens(at, { title: `$(lightbulb) ${title}`, command: APPLY, arguments: [fix] });
-        });
+        const links = fixLinks(this.fixes.map(({ fix }) => fix));
+        return links.map(({ fix, isTrial }) => new vscode.CodeLens(at, { title: linkTitle(fix, isTrial), command: APPLY, arguments: [fix] }));
     }
 
     /** Offers them at the stopped line, too, if the finding is at another one. */
@@ -101,6 +99,11 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
         const isHere = stop?.uri.toString() === document.uri.toString() && range.start.line <= stop.line && stop.line <= range.end.line;
         return isHere && !this.isAsking ? this.fixes.filter(({ line }) => line !== stop.line).map(({ fix }) => fix) : [];
     }
+}
+
+function linkTitle(fix: vscode.CodeAction, isTrial: boolean): string {
+    const title = fix.edit === undefined || fix.title.includes("(tried:") ? fix.title : vscode.l10n.t("{0} (not tried)", fix.title);
+    return isTrial ? vscode.l10n.t("Try it first") : `$(lightbulb) ${title}`;
 }
 
 /** Returns the language server's fixes of a line. */

@@ -154,7 +154,7 @@ def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
     """Return the comparison of the newest call that differed, line by line."""
     if agent.comparison is None:
         raise RequestError(
-            "no call that differs is known: the exception filter 'mismatch' compares calls",
+            "no call that differs is known: the exception filter Differs from Eager ('mismatch') compares calls",
             error_id=ErrorId.NOTHING_COMPARED,
         )
     return agent.comparison
