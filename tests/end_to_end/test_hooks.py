@@ -101,7 +101,9 @@ def controlled_guarded(self, function, otherwise):
 def rearm():
     for group in patches.all_patches():
         group.is_off = False
-    agent._take_hooks_out()
+    client, agent.client = agent.client, None
+    agent._set_hooks()
+    agent.client = client
     agent.arm()
 
 patches.Patches._add, patches.Patches.guarded = controlled_add, controlled_guarded
