@@ -1,11 +1,11 @@
-"""Models a compile's stages as documents, whose parts know what they were made from.
+"""Models the stages of a compile as documents, and links each part to the parts that it was made from.
 
 Plain values, as in ``records.model``. Runs on any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -65,7 +65,7 @@ class Document(Struct, rename="camel", omit_defaults=True):
     operations: int = 0
     """How many parts compute something."""
     lost: list[str] = []
-    """Computing parts whose user's line is unknown."""
+    """Names of the parts that compute something for an unknown user line."""
 
 
 class Explored(Struct, rename="camel", omit_defaults=True):
@@ -94,7 +94,7 @@ STAGES = (
 
 
 def in_order(documents: Iterable[Document]) -> list[Document]:
-    """Return documents in the order of the stages; an inference graph precedes its passes."""
+    """Return documents in the order of the stages. Without a joint graph, ``joint-passes`` follows ``forward``."""
     found = list(documents)
     is_inference = all(each.id != "joint" for each in found)
 
@@ -152,12 +152,12 @@ class Links:
             yield places[each].place.path, places[each].place.line
 
     @staticmethod
-    def _closure(names: Iterable[str], following: object) -> set[str]:
+    def _closure(names: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
         found: set[str] = set()
         waiting = list(names)
         while waiting:
             each = waiting.pop()
             if each not in found:
                 found.add(each)
-                waiting += following(each)  # type: ignore[operator]  # a function by its name
+                waiting += following(each)
         return found

@@ -110,7 +110,7 @@ class ConnectingPrograms:
 
     def expect_debugpy(self, eager: EagerSide) -> None:
         """Expect the debugpy of the session's own program here, too."""
-        eager.comes_as_program_did = True
+        eager.uses_agents_address = True
 
         async def take(incoming: IncomingProgram) -> None:
             eager.receive(await incoming.accept())

@@ -205,7 +205,7 @@ class Debuggee:
             await self._introduce_agent(self.agent, agent_arguments(options), options.launch_timeout)
             return
         timeout = options.launch_timeout
-        is_here = is_launched and await eager.until_here(timeout, self._agent_left)
+        is_here = is_launched and await eager.wait_until_connected(timeout, self._agent_left)
         if is_here or not is_launched:
             self.agent.ids = AGENT_IDS
         invitation = None if is_launched or eager.is_adopted else eager.invitation
@@ -217,7 +217,7 @@ class Debuggee:
             children_file=self.children.invitation_file if self.children is not None else None,
         )
         await self._introduce_agent(self.agent, arguments, timeout)
-        if is_here or (not is_launched and await eager.until_here(timeout, self._agent_left)):
+        if is_here or (not is_launched and await eager.wait_until_connected(timeout, self._agent_left)):
             await eager.introduce(options)
             self._run(self._watch_debugpy(eager))
 
@@ -352,11 +352,11 @@ class Debuggee:
             await until_any(_LAST_WORDS_TIMEOUT, left.wait())
 
     def _report_death(self, signal_name: str) -> None:
-        last_words = self.crash_folder.last_words(self.information.process_id)
-        if last_words is None:
+        crash_site = self.crash_folder.crash_site(self.information.process_id)
+        if crash_site is None:
             self._client.output(f"The program died of {signal_name}.", "important")
             return
-        where, listing = last_words
+        where, listing = crash_site
         self._client.output(f"The program died of {signal_name} {where}.", "important")
         self._client.output(listing)
 
@@ -412,7 +412,7 @@ class Debuggee:
     async def _watch_debugpy(self, eager: EagerSide) -> None:
         """Report that debugpy has ended before the program."""
         await eager.left.wait()
-        if eager.has_taken_leave:
+        if eager.has_terminated:
             return
         ended = [] if self.process is None else [self.process.exited]
         if (

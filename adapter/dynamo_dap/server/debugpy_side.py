@@ -1,9 +1,10 @@
-"""Runs debugpy as the other backend during one run of the program: connecting, session, loss.
+"""Connects to debugpy, the backend for ordinary Python, during one run of the program.
 
-Made if the session debugs ordinary Python; lives as long as its ``Debuggee``. A launched program's debugpy connects to
-the server (``launching.listeners``), which speaks to it as debugpy's own adapter does. A program that already listens
-for debugpy has such an adapter, a process that ``debugpy.listen`` started. The server evaluates code through it, which
-loads the agent into the program. If debugpy fails, the session goes on without it. Runs on the event loop.
+An ``EagerSide`` is made if the session debugs ordinary Python; it lives as long as its ``Debuggee``. The debugpy of a
+launched program connects to the server (``launching.listeners``), which speaks to it as debugpy's own adapter does. A
+program that called ``debugpy.listen`` already has an adapter, in a process of its own. The server connects to that
+adapter, and evaluates code through it that loads the agent into the program. If debugpy fails, the session continues
+without it. Runs on the event loop.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class DebugpyBackend(Backend):
         """Begin the session: ``given`` are the client's own ``launch`` or ``attach`` arguments.
 
         Raises:
-            StartRefused: it refused, or did not answer in time.
+            StartRefused: debugpy refused, or did not answer in time.
         """
         timeout = options.launch_timeout
         command = "launch" if isinstance(options, LaunchArguments) else "attach"
@@ -84,7 +85,7 @@ class DebugpyBackend(Backend):
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, f"debugpy in the program was not ready within {timeout:g} s")
 
     def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
-        """Send the client's request. A failure gets a reason even if debugpy's has none, or has it elsewhere."""
+        """Send the client's request. Give a failed response a reason if debugpy's has none, or not in its body."""
 
         def answered(response: Response) -> None:
             on_response(response if response.success else _with_reason(response))
@@ -132,18 +133,18 @@ def given_arguments(raw: msgspec.Raw) -> dict[str, Any]:
     return {} if bytes(raw) == b"null" else decode(raw, dict[str, Any], "arguments")
 
 
-def look_at_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
-    """Return the request that replaces ``TENSOR``, unknown to debugpy, and its arguments.
+def request_for_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
+    """Return the request that carries a ``TENSOR`` request, which debugpy does not know, and its arguments.
 
-    Our code in the program answers it (``debuggee.eager.presentation``). The reference of the tensor's children, or of
-    the frame, leads debugpy to the thread.
+    Our code in the program answers it (``debuggee.eager.presentation``). debugpy finds the thread by the variables
+    reference of the tensor, or by the frame's id.
     """
     wanted = decode(arguments, dict[str, Any], f"arguments of '{TENSOR}'")
     reference = wanted.get("variablesReference") or wanted.get("frameId")
     if not reference:
         text = f"'{TENSOR}' takes a variables reference, or an expression and a frame"
         raise RequestRefused(ErrorId.INVALID_ARGUMENTS, text)
-    # debugpy's adapter does not translate ids in unknown requests.
+    # debugpy's adapter translates the id only in this field of a request that it knows.
     nested = {name: value for name, value in wanted.items() if name not in ("variablesReference", "frameId")}
     asked = {"variablesReference": reference, TENSOR: nested}
     return "variables", msgspec.Raw(msgspec.json.encode(asked))
@@ -171,14 +172,14 @@ def whether_watched(response: Response) -> Response:
     return msgspec.structs.replace(response, body=found.watched if bytes(found.watched) else _NOT_WATCHED)
 
 
-class _LookedAt(msgspec.Struct):
+class _TensorBody(msgspec.Struct):
     tensor: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name=TENSOR)
     problem: str | None = None
 
 
-def tensor_looked_at(response: Response) -> Response:
-    """Convert debugpy's answer to ``look_at_tensor``'s request into an answer to ``TENSOR``."""
-    found = decode(response.body, _LookedAt, f"body of '{TENSOR}'")
+def answer_about_tensor(response: Response) -> Response:
+    """Convert debugpy's answer to that request into the answer to ``TENSOR``."""
+    found = decode(response.body, _TensorBody, f"body of '{TENSOR}'")
     if bytes(found.tensor):
         return msgspec.structs.replace(response, body=found.tensor)
     problem = found.problem or "this version of debugpy cannot show tensors"
@@ -200,12 +201,12 @@ class EagerSide:
         """Set while debugpy takes requests."""
         self.is_adopted = False
         """Whether debugpy debugged the program before the agent existed."""
-        self.comes_as_program_did = False
-        """Whether it connects to the program's own address, perhaps from another machine."""
+        self.uses_agents_address = False
+        """Whether debugpy connects to the address to which the agent connected, perhaps from another machine."""
         self.left = asyncio.Event()
         """Set when debugpy's connection has ended."""
-        self.has_taken_leave = False
-        """Whether it announced its end."""
+        self.has_terminated = False
+        """Whether debugpy sent ``terminated``."""
         self._client = client
         self._events = events
         self._given = given
@@ -215,16 +216,16 @@ class EagerSide:
 
     @property
     def invitation(self) -> Invitation:
-        """The address that the program connects to, and its token."""
+        """The address that debugpy connects to, and its token."""
         invitation = self._listener.invitation
-        return Invitation("", invitation.token) if self.comes_as_program_did else invitation
+        return Invitation("", invitation.token) if self.uses_agents_address else invitation
 
     def receive(self, connected: socket.socket) -> None:
         """Take debugpy's connection, which arrived at another listener."""
         self._listener.receive(connected)
 
-    async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
-        """Wait until debugpy is connected; if it cannot connect, return the reason."""
+    async def wait_until_connected(self, timeout: float, agent_left: asyncio.Event) -> bool:
+        """Wait until debugpy is connected, and return whether it is. Show the user why it is not."""
         reported = self._events.eager_problem
         await until_any(timeout, self._arrived.wait(), reported, agent_left.wait())
         problem = reported.result() if reported.done() else None
@@ -269,7 +270,7 @@ class EagerSide:
         self._events.take(backend, event)
         if event.event == "terminated":
             # Its last event. The program ends only after we close the connection, or after debugpy's timeout.
-            self.has_taken_leave = True
+            self.has_terminated = True
             backend.connection.close()
 
     def _on_closed(self, backend: object, problem: str | None) -> None:
@@ -278,8 +279,6 @@ class EagerSide:
         if problem is not None:
             _log.error("the connection to debugpy broke: %s", problem)
 
-
-_log = logging.getLogger(__name__)
 
 _GREETING_SECONDS = 3.0
 
@@ -290,13 +289,13 @@ class AdoptedDebugpy(EagerSide):
     def __init__(
         self, client: Client, events: BackendEvents, given: dict[str, Any], connection: LoopConnection
     ) -> None:
-        """Take debugpy over from ``connection`` to its adapter, which has introduced itself."""
+        """Take ``connection`` to debugpy's adapter, after the adapter's first events."""
         super().__init__(client, events, given)
         self.is_adopted = True
         self._coming = DebugpyBackend(DEBUGPY, connection, self._take, self._on_closed)
-        # Its session begins before the client's.
+        # Ids are translated only after the client's session has begun.
         self._coming.ids = ALONE
-        # The adapter in between renumbers requests.
+        # The adapter numbers the requests that it passes on anew, so debugpy does not know our numbers.
         self._coming.takes_cancel = False
         self._initialized = asyncio.Event()
 
@@ -322,7 +321,7 @@ class AdoptedDebugpy(EagerSide):
         refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         try:
             await connection.request("initialize", client, timeout=timeout)
-            # It is answered only after ``configurationDone``, unless it is refused.
+            # debugpy answers ``attach`` only after ``configurationDone``, unless it refuses.
             arguments = {**debugpy_arguments(options, self._given), "subProcess": False}
             connection.send_request("attach", arguments, _refusal_to(refused))
             await until_any(timeout, self._initialized.wait(), refused, self.left.wait())
@@ -334,12 +333,12 @@ class AdoptedDebugpy(EagerSide):
             text = f"the debug agent could not be loaded into the program: {error}"
             raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
 
-    async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
+    async def wait_until_connected(self, timeout: float, agent_left: asyncio.Event) -> bool:
         """Return whether debugpy is still connected, as it was before this session."""
         return not self.left.is_set()
 
     async def introduce(self, options: SessionOptions) -> None:
-        """Pass requests to it from now on."""
+        """Pass requests to debugpy from now on."""
         assert self._coming is not None
         self._coming.ids = DEBUGPY_IDS
         self.backend = self._coming
@@ -368,14 +367,14 @@ def _is_telemetry(event: Event) -> bool:
 
 
 class Greeted(Unheard):
-    """Receives an adapter's first events, which identify debugpy's."""
+    """Receives an adapter's first events, which show whether it is debugpy's."""
 
     def __init__(self) -> None:
         super().__init__("debugpy's adapter")
         self.by_debugpy = asyncio.Event()
 
     def on_event(self, event: Event) -> None:
-        """Look for its name."""
+        """Look for debugpy's name."""
         if event.event.startswith("debugpy") or (_is_telemetry(event) and b"debugpy" in bytes(event.body)):
             self.by_debugpy.set()
 

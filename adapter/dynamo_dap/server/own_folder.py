@@ -1,7 +1,7 @@
 """Makes temporary folders that only the server's user can read. Runs on the event loop.
 
-In one of them a launched program notes which generated code it executes, so that a crash can be located. The folder is
-made when the program starts, and removed when its ``Debuggee`` is closed.
+In a ``CrashFolder`` a launched program notes which generated code it executes, so that a crash can be located. That
+folder is made when the program starts, and removed when its ``Debuggee`` is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX = "dynamo-dap-"
 _NAME = re.compile(_PREFIX + r"(\d+)-\w+")
 _LONGEST = 60
 _STALE_SECONDS = 3600.0
-"""Age from which a folder counts as a dead server's: a live server in a container has another process id inside."""
+"""A younger folder is kept: its server may live in a container, where it has another process id than outside."""
 
 
 def make_folder() -> Path:
@@ -31,7 +31,7 @@ def make_folder() -> Path:
 
 
 def make_folder_for_sockets() -> Path:
-    """Make such a folder with a short path: socket names are limited to about a hundred characters."""
+    """Make a folder with a short path, since the system limits a socket's path to about a hundred characters."""
     parent = _parent()
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent if len(parent) < _LONGEST else "/tmp"))
 
@@ -76,7 +76,7 @@ class CrashFolder:
             self._path = make_folder()
         return {CRASH_CELL_VARIABLE: str(self._path)}
 
-    def last_words(self, process_id: int | None) -> tuple[str, str] | None:
+    def crash_site(self, process_id: int | None) -> tuple[str, str] | None:
         """Return where in generated code the process died, with the listing; None if it died elsewhere."""
         if self._path is None or process_id is None:
             return None

@@ -22,7 +22,7 @@ from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.capabilities import EAGER_REQUESTS
 from dynamo_dap.server.client import Client
-from dynamo_dap.server.debugpy_side import ask_whether_watched, look_at_tensor, tensor_looked_at, whether_watched
+from dynamo_dap.server.debugpy_side import answer_about_tensor, ask_whether_watched, request_for_tensor, whether_watched
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.ids import References
 from dynamo_dap.server.locals_along import LocalsAlong
@@ -373,7 +373,7 @@ def _as_backends(request: Request, backend: Backend, resuming: int | None) -> tu
     if backend.name == DEBUGPY and request.command == "continue":
         return request.command, encode_body({"threadId": resuming, "singleThread": True})
     if backend.name == DEBUGPY and request.command == TENSOR:
-        return look_at_tensor(request.arguments)
+        return request_for_tensor(request.arguments)
     if backend.name == DEBUGPY and request.command == "dataBreakpointInfo":
         return ask_whether_watched(request.arguments)
     return request.command, request.arguments
@@ -392,7 +392,7 @@ def _as_the_clients(command: str, backend: Backend, response: Response) -> Respo
     if backend.name == DEBUGPY and command == "stackTrace":
         return msgspec.structs.replace(response, body=_label(response.body))
     if backend.name == DEBUGPY and command == TENSOR:
-        return tensor_looked_at(response)
+        return answer_about_tensor(response)
     if backend.name == DEBUGPY and command == "dataBreakpointInfo" and response.success:
         return whether_watched(response)
     if backend.name == DEBUGPY and command == "exceptionInfo":

@@ -146,7 +146,7 @@ async def _take_program_over(
     """Take over a program that connected to the server of another session."""
     eager = debuggee.expect_debugpy(given) if options.eager else None
     if eager is not None:
-        eager.comes_as_program_did = True
+        eager.uses_agents_address = True
     taker = Taker(target)
     try:
         connected, information = await taker.take(None if eager is None else eager.invitation.token)

@@ -382,7 +382,7 @@ class CachedCalls(Protocol):
         """Return whether the end of a call that runs generated ``code`` matters. Runs on any thread."""
 
     def ended(self, frame: types.FrameType) -> None:
-        """Note that the call that ``frame`` ran has ended. On the thread that made the call."""
+        """Note that the call that ``frame`` ran has ended. Runs on the thread that made the call."""
 
 
 class BackwardCalls(Protocol):
@@ -398,7 +398,7 @@ class BackwardCalls(Protocol):
         """Let all of them run without a stop. Runs on any thread."""
 
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Note the inputs of a call, before it begins. On the thread that makes the call.
+        """Note the inputs of a call, before it begins. Runs on the thread that makes the call.
 
         ``known`` is the result for an earlier call of the same cache entry. Return None if the call cannot stop.
         """

@@ -224,13 +224,13 @@ class Guard:
         return self._deadline is not None
 
     def begin(self, seconds: float) -> None:
-        """Begin a piece of work that may take ``seconds``. The thread that made the guard."""
+        """Begin a piece of work that may take ``seconds``. Runs on the thread that made the guard."""
         self._deadline = time.monotonic() + seconds
         if not self.is_watched:
             _watchdog.watch_guard(self)
 
     def end(self) -> None:
-        """End the piece of work, also after an exception. The thread that made the guard."""
+        """End the piece of work, also after an exception. Runs on the thread that made the guard."""
         with self._lock:
             self._deadline = None
             raised, self._raised = self._raised, False

@@ -82,7 +82,7 @@ class AskedChange:
 
 @runtime_checkable
 class TracedOrigin(Protocol):
-    """The origin of a step in a trace. The stepping thread."""
+    """The origin of a step in a trace. Used on the stepping thread."""
 
     def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
         """Return whether the step ends in ordinary Python that continues the compiled function ``code``."""
@@ -132,7 +132,7 @@ class RaisedException:
 
 
 class History(Protocol):
-    """The history before a stop, from the engine that stopped. The held thread."""
+    """The history before a stop, from the engine that stopped. Used on the held thread."""
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
         """Return the visited statements from a given one on; None: those around the present snapshot."""
@@ -145,7 +145,7 @@ class History(Protocol):
 
 
 class Changes(Protocol):
-    """The changed trace in which a thread is held. The held thread."""
+    """The changed trace in which a thread is held. Used on the held thread."""
 
     def look(self) -> None:
         """Return its progress: see ``Host.what_if``."""

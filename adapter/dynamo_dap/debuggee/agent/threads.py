@@ -80,12 +80,12 @@ class Threads:
     # -- held threads ----------------------------------------------------------------------------------------------
 
     def add_pause(self, pause: Pause) -> None:
-        """Add the pause of a thread that is held from now on. That thread."""
+        """Add the pause of a thread that is held from now on. Runs on that thread."""
         with self._lock:
             self._pauses[pause.ident] = pause
 
     def drop_pause(self, pause: Pause) -> None:
-        """Drop the pause of a thread that resumes. That thread."""
+        """Drop the pause of a thread that resumes. Runs on that thread."""
         with self._lock:
             self._pauses.pop(pause.ident, None)
 

@@ -28,7 +28,7 @@ from dynamo_dap.debuggee.history.trace_stops import TraceStops
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Visit, evaluating_visits, reached_in
 from dynamo_dap.debuggee.replay.one_time_code import serves_another_graph
-from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
+from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, NoFrame, clear, trace_again
@@ -234,7 +234,7 @@ class CachedCallStops:
         frame = call.frame
         if kept is None or kept.is_dropped or not isinstance(frame, types.FrameType):
             return
-        if not goes_on_after_break(frame.f_code):
+        if not calls_resume_function(frame.f_code):
             return
         before = self._attempt_before(call)
         try:
@@ -263,7 +263,7 @@ class CachedCallStops:
         if not isinstance(known, TracedCall) or known.version != self._host.breakpoints.version:
             return False
         # Steps back over a graph break lead to the inputs of such a call.
-        return known.only_counts and not goes_on_after_break(code)
+        return known.only_counts and not calls_resume_function(code)
 
     def count(self, known: CallFacts) -> bool:
         """Count the hits of a call that is about to run; return False if it must be replayed."""

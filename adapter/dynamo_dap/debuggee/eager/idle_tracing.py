@@ -52,7 +52,7 @@ class IdleTracing:
         self._restore = own_tracers.suspend_tracing()
 
     def begin_program(self) -> None:
-        """Leave the main thread untraced when the program begins, unless tracing is wanted. The main thread."""
+        """Leave the main thread untraced when the program begins, unless tracing is wanted. Runs on the main thread."""
         restore, self._restore = self._restore, None
         if restore is None:
             return

@@ -539,7 +539,7 @@ def looks_out() -> bool:
 def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) -> int | None:
     """Return the DAP id of ``frame_of_globals()`` on a thread that it has stopped, or None.
 
-    The frame belongs to the stop of that thread, like its own frames. Its reader thread.
+    The frame belongs to the stop of that thread, like its own frames. Runs on its reader thread.
     """
     manager = debugger().suspended_frames_manager
     for tracker in list(manager._thread_id_to_tracker.values()):

@@ -196,7 +196,7 @@ def add_scopes(presentation: Presentation) -> bool:
 
 
 def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentation: Presentation) -> None:
-    """Answer ``scopes`` with ``body`` and the local variables, in one pass. On the stopped thread."""
+    """Answer ``scopes`` with ``body`` and the local variables, in one pass. Runs on the stopped thread."""
     of_frame = _variable_of(pydb, request.arguments.frameId)
     found = {} if of_frame is None else of_frame.frame.f_locals
     returned = importlib.import_module("_pydevd_bundle.pydevd_constants").RETURN_VALUES_DICT

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.generated.listing import Explanation, Listing
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.statements import StatementListing
 from dynamo_dap.debuggee.torch_api.compile_records import CompileRecord, CompileRecorder, lines_computed
-from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.generated_code import (
     compile_id_of,
     has_marker,
@@ -131,7 +131,7 @@ class GeneratedCode:
     def after_break(self) -> Iterator[GeneratedCode]:
         """Yield the code that may run after its graph break: known resume functions of the same function."""
         code = self.code_if_alive
-        if code is not None and goes_on_after_break(code):
+        if code is not None and calls_resume_function(code):
             for each in self.codes:
                 is_same = (each.path, each.first_line, each.function) == (self.path, self.first_line, self.function)
                 if each is not self and each.is_resume_function and is_same and each.code_if_alive is not None:

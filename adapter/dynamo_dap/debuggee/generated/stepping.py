@@ -1,6 +1,6 @@
 """The rules by which a step ends in generated code.
 
-Pure decisions from the origin of the step and the present position. The stepping thread only.
+Pure decisions from the origin of the step and the present position. Runs on the stepping thread only.
 
 - **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next statement of the listing (one
   call of the graph, one side effect, one resume function), in the form of instructions at the next group of them.

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.history.trace_changes import CHANGES, TRACE_LOG
 from dynamo_dap.debuggee.history.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, resume_function
+from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import is_served, user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
@@ -329,7 +329,7 @@ class TraceLogs(CompileObserver):
                 log_exception("keeping the guards of an attempt")
             last.abandoned.outlive_compile()
             last.code = None if generated is None else weakref.ref(generated)
-        elif generated is not None and goes_on_after_break(generated):
+        elif generated is not None and calls_resume_function(generated):
             self._of_call.unkept = id(generated)
         else:
             for each in all_before(attempt):

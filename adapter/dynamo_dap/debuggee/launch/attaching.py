@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.launch.connecting import connect_as_named, connect_to
+from dynamo_dap.debuggee.launch.connecting import connect_from_environment, connect_to
 from dynamo_dap.debuggee.launch.listening import is_listening, listen_for
 from dynamo_dap.debuggee.launch.process_agent import known_agent, process_agent, session_entries
 from dynamo_dap.debuggee.launch.stops import stop_at
@@ -49,7 +49,7 @@ def connect(address: tuple[str, int] | int | None = None, *, access_token: str |
         OSError: nobody listens there.
     """
     if address is None:
-        connect_as_named()
+        connect_from_environment()
         return
     host, port = ("127.0.0.1", address) if isinstance(address, int) else address
     agent = known_agent()

@@ -1,4 +1,4 @@
-"""Describes torch's cache entries from torch's tables, the record of compiles, and the texts of guards.
+"""Describes torch's cache entries, with facts from the record of compiles and the texts of guards.
 
 For a debug session, on the agent's reader thread; for ``dynamo_dap.describe``, on the program's thread that calls it;
 for ``dynamo-dap entries``, at the end of the program.
@@ -52,7 +52,7 @@ def known_of(record: Record) -> Known:
 def _function(record: Record, code: CodeType, compile_id: str) -> CompiledFunction | None:
     name, place = own_function(code)
     found = [one for one in record.functions if one.place == place]
-    # A decorator's wrapper is recorded as the wrapped function, and all its functions share its code.
+    # A decorator's wrapper is recorded under the function that it wraps; all wrappers of a decorator share their code.
     found = found or [one for one in reversed(record.functions) if _newest(one, compile_id) is not None]
     return next((one for one in found if one.name == name), found[0] if found else None)
 
@@ -93,10 +93,10 @@ def _last_miss(function: CompiledFunction | None, compile_id: str) -> EntryMiss 
 
 
 class CountedEntries(CacheEntries):
-    """The cache entries of a debug session: calls are counted from the first request on."""
+    """The cache entries in a debug session; their calls are counted from the first request on."""
 
     def __init__(self, codes: GeneratedCodes, known: Known, engine: Any) -> None:
-        """Count by ``engine``, the run-time engine."""
+        """Take ``engine``, the run-time engine, which counts the calls."""
         super().__init__(codes, known, lambda: engine.counts_calls)
         self._engine = engine
 
@@ -144,7 +144,7 @@ def _begin() -> CacheEntries:
 
 
 def describe(function: Callable[..., Any] | None = None, session: EntryReader | None = None) -> str:
-    """Describe the cache entries of a function, or of all; ``session`` has those of the present session."""
+    """Describe the cache entries of ``function``, or of all; ``session`` reads them if a debug session is running."""
     code = None if function is None else _code_of(function)
     if session is None and not is_dynamo_imported():
         when_dynamo_is_imported(_begin)

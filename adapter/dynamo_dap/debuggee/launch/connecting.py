@@ -1,7 +1,7 @@
-"""Connects this process to a waiting debug server, at a given address or at the environment's.
+"""Connects this process to a waiting debug server, at a given address or at that in ``DYNAMO_DAP_CONNECT``.
 
-Runs on any thread of the program connects; the server's messages arrive on the connection's reader thread. An unwanted
-rank of a job gets no agent. The program outlives the debugger, and runs without one if none is there.
+Any thread of the program may connect; the server's messages arrive on the connection's reader thread. A rank that the
+session does not debug gets no agent. If the server ends or cannot be reached, the program runs on.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _LOOK_SECONDS = 0.05
 
 
 def connect_to(server: NamedServer) -> bool:
-    """Connect this process, and return whether to debug it.
+    """Connect this process, and return whether the session debugs it.
 
-    Raises: PermissionError: the server refuses the token, or any program. OSError: nobody listens there.
+    Raises: PermissionError: the server refuses this program or its token. OSError: no server listens there.
     """
     connected = socket.create_connection((server.host, server.port), timeout=_SECONDS)
     keep_alive(connected)
@@ -54,16 +54,16 @@ def connect_to(server: NamedServer) -> bool:
     if rank is not None:
         divert(rank, welcome.rank_output, lambda text, category: False)
     if welcome.stretch_timeouts:
-        # The server closes it when no session is left.
+        # The server closes the connection when its last session ends.
         wait_for_held_ranks(lambda: not connection.is_closed, lambda text: None)
     return False
 
 
-def connect_as_named() -> bool:
-    """Connect to the environment's server, and return when it has set its breakpoints.
+def connect_from_environment() -> bool:
+    """Connect to the server in ``DYNAMO_DAP_CONNECT``, and wait until it has set its breakpoints.
 
-    Returns: Whether this process is debugged: not if no server is named or none is there, or for an unwanted rank.
-        A problem is reported on stderr, and the program runs on.
+    Returns: Whether this process is debugged. False without the variable, and for a rank that the session does not
+        debug. Also False if the connection fails: this reports the problem on stderr, and the program runs on.
     """
     reported = os.environ.pop(CONNECT_VARIABLE, None)
     agent = known_agent()
@@ -102,7 +102,7 @@ def _show(agent: Agent, text: str, category: str) -> bool:
 
 
 class _ServerReceiver:
-    """Receives from the server: its answer, then requests for the agent, if it gets one."""
+    """Receives the server's answer, then its requests, and passes these to the agent if this process has one."""
 
     def __init__(self, connection: Connection, server: NamedServer) -> None:
         self.welcome = Welcome()
@@ -112,14 +112,14 @@ class _ServerReceiver:
         self._problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def problem(self, timeout: float) -> str | None:
-        """Wait for the answer; return the reason of a refusal, or None."""
+        """Wait for the answer; return why the server refused, or None if it did not."""
         try:
             return self._problems.get(timeout=timeout)
         except queue.Empty:
             return f"no answer within {timeout:g} s"
 
     def on_answer(self, response: Response) -> None:
-        """Begin a session before its first request. The reader thread."""
+        """Attach the agent before the session's first request arrives. Runs on the reader thread."""
         if not response.success:
             self._problems.put(response.error_text)
             return
@@ -136,7 +136,7 @@ class _ServerReceiver:
         self._problems.put(None)
 
     def on_request(self, request: Request) -> None:
-        """Make the agent serve it."""
+        """Pass the request to the agent."""
         if self._receiver is not None:
             self._receiver.on_request(request)
 
@@ -144,7 +144,7 @@ class _ServerReceiver:
         """Servers send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Make the agent report it."""
+        """Pass the problem to the agent, which reports it."""
         if self._receiver is not None:
             self._receiver.on_invalid_message(problem)
 

@@ -36,15 +36,15 @@ from dynamo_dap.debuggee.torch_api.declarations import (
     specified,
     varying,
 )
-from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break
+from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.guard_lookup import (
-    as_given,
     compile_ids_of,
     is_shared,
     replaced,
     serving_entry,
     tensors_in,
+    with_containers_copied,
     with_size,
 )
 from dynamo_dap.protocol.forecasts import (
@@ -123,16 +123,20 @@ class _Compiles(CompileObserver):
         self.count += 1
         if compiling in self._settings:
             self._settings.pop(compiling).close()
-        if result.code is not None and goes_on_after_break(result.code):
+        if result.code is not None and calls_resume_function(result.code):
             self.broken.add(compiling.code)
         names = getattr(compiling.frame, "f_locals", None)
         if self.is_over or result.code is None or type(names) is not dict:
             return
         known = self.known.setdefault(compiling.code, _Known())
         known.compiles += 1
-        known.names, known.modes, known.call = as_given(names), modes(), call_in_progress()
+        known.names, known.modes, known.call = with_containers_copied(names), modes(), call_in_progress()
         if known.call is not None:
-            known.call = replace(known.call, args=as_given(known.call.args), kwargs=as_given(known.call.kwargs))
+            known.call = replace(
+                known.call,
+                args=with_containers_copied(known.call.args),
+                kwargs=with_containers_copied(known.call.kwargs),
+            )
         known.follows_calls = follows_calls()
         sizes = [
             (f"{path}.shape[{at}]", int(size)) for path, one in tensors_in(names) for at, size in enumerate(one.shape)

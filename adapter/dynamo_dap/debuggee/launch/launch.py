@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.launch.bisecting import run_bisected
 from dynamo_dap.debuggee.launch.child_processes import offer_session
-from dynamo_dap.debuggee.launch.connecting import connect_as_named
+from dynamo_dap.debuggee.launch.connecting import connect_from_environment
 from dynamo_dap.debuggee.launch.eager import start_eager
 from dynamo_dap.debuggee.launch.listening import process_information
 from dynamo_dap.debuggee.launch.minifying import run_minifying
@@ -81,7 +81,7 @@ def launch() -> None:
         run(program, before=lambda filename: None)
         return
     if description.connects:
-        _run_as_child(program, is_debugged=connect_as_named())
+        _run_as_child(program, is_debugged=connect_from_environment())
         return
     if description.address is None:
         if description.profile is not None:

@@ -119,7 +119,7 @@ def _forget_listeners() -> None:
 
 
 class _Acceptor:
-    """Accepts clients, one at a time. Its own daemon thread."""
+    """Accepts clients, one at a time. Runs on its own daemon thread."""
 
     def __init__(self, listener: socket.socket, token: str, agent: Agent) -> None:
         self._listener = listener

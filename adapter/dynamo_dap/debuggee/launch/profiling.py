@@ -89,7 +89,7 @@ def _arm(profiler: Profiler) -> None:
 
 
 class _KeptProfile:
-    """Writes a worker's profile so far. On the threads that compile."""
+    """Writes a worker's profile so far. Runs on the threads that compile."""
 
     def __init__(self, profiler: Profiler, stem: Path) -> None:
         self._profiler = profiler

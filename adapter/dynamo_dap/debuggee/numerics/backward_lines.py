@@ -14,7 +14,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, without_resumes
+from dynamo_dap.debuggee.torch_api.dynamo_names import readable_function_name, resume_function
 from dynamo_dap.debuggee.torch_api.graph import is_erased, target_name
 from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
@@ -115,7 +115,7 @@ class Survey:
             position,
             frame.path,
             point.line,
-            without_resumes(frame.code.co_name),
+            readable_function_name(frame.code.co_name),
             len(chain) - 1,
             point.is_user_code,
             before=last,

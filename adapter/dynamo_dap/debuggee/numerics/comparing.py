@@ -40,8 +40,8 @@ from dynamo_dap.debuggee.numerics.output_facts import FACTS, ObservedOutputs, re
 from dynamo_dap.debuggee.numerics.stored_state import (
     RETURNED,
     Before,
-    LeftOtherwise,
     Roots,
+    StoredDifference,
     differences,
     roots_of,
 )
@@ -202,7 +202,7 @@ def _fault_in_values(
         return None, f"what {function} stores is not compared: {problem}"
 
 
-def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, left: Sequence[LeftOtherwise]) -> Fault:
+def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, left: Sequence[StoredDifference]) -> Fault:
     wanted = [(each.root, each.steps) for each in left if each.root != RETURNED]
     visits, end = visits_that_store(cached_call, call.kept.random, _is_passed_over, roots, wanted)
     stored = [each for each in left if each.root != RETURNED]

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.numerics.memory_runs import (
     random_state_after,
     without,
 )
-from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_api.custom_operators import (
@@ -284,7 +284,7 @@ class Fault:
     """File and line, if not those of ``node`` but those of a call of its function."""
     operator: str | None = None
     """What a custom operator does wrong, if it is the cause."""
-    stored: LeftOtherwise | None = None
+    stored: StoredDifference | None = None
     """The stored value that differs, if no returned value does."""
     visit: int = 1
     """The visit of the line, if something is stored there."""

@@ -32,7 +32,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.comparisons import Reference
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
-from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, value_at
+from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, identity_at
 from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
 from dynamo_dap.debuggee.replay.replays import places_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
@@ -196,7 +196,7 @@ def visits_that_store(
 
     def work() -> object:
         _begin_again(call, random)
-        stores = _Stores(is_passed_over, [lambda one=one: value_at(roots, *one) for one in wanted])  # type: ignore[misc]  # a lambda in a loop
+        stores = _Stores(is_passed_over, [lambda one=one: identity_at(roots, *one) for one in wanted])  # type: ignore[misc]  # a lambda in a loop
         with dynamo_off():
             sys.settrace(stores.trace)
             try:

@@ -3,7 +3,7 @@
 Those values come from a replay, before the call runs. Once its graph has returned, its outputs and what it wrote to its
 inputs are compared with the replay's. A difference is reported once, and later stops of the cache entry mark their
 values. Of the calls with shown values, numbers 1, 2, 4, 8, ... are checked, if they are small: a stop must not cost
-seconds. The thread that makes the call.
+seconds. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Compares what a call leaves in Python: attributes, containers, captured variables, globals, its result.
+"""Compares the values in attributes, containers, captured variables and globals after a compiled call with eager's.
 
-Dynamo replays such side effects once the graph has run. A ``State`` maps user expressions to everything that a function
-may store to. The difference of two states is what a compiled call stores differently from eager. Values are plain,
-since a pipe carries them between processes. Reading a state runs none of the program's code: no property, no
-``__getattr__``, no ``__eq__``. The thread that makes the call, or its fork.
+After the graph has run, generated code stores such values (torch's side effects). A ``State`` maps each place that a
+function may store to, as the user's expression, to facts about the value there. Two states differ where the compiled
+call stores another value than eager, or returns another one. The facts are plain values, since a pipe carries them
+between processes. Reading a state runs none of the program's code: no property, no ``__getattr__``, no ``__eq__``. Runs
+on the thread that makes the call, or in a fork of the process.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from dynamo_dap.debuggee.values.type_facts import (
 )
 
 Roots = Mapping[str, Callable[[], object]]
-"""By expression, a function that returns the present value."""
+"""A function for each expression, which returns the present value."""
 Step = tuple[str, Any]
 """An attribute or an item, with its name or key."""
 Entry = tuple[str, tuple[Step, ...], str, Any]
 """The root, the path from there, the kind of value, and what distinguishes it from others."""
 State = dict[str, Entry]
-"""By expression, values nearer to a root first."""
+"""An entry for each expression; values nearer to a root are first."""
 
 RETURNED = "the returned value"
 
 _MISSING = object()
 _MAXIMUM = 20_000
-"""Maximum number of values of a state; the nearest to its roots."""
+"""A state has at most this number of values, those nearest to its roots."""
 _MAXIMUM_BYTES = 64 * 2**20
-"""Size limit of a state's tensors; of others only the shapes are compared."""
+"""A state keeps this much of its tensors' contents; further tensors are compared by shape and dtype."""
 _MAXIMUM_TEXT = 2_000
 _TOLERANCE = 1e-3
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -57,11 +58,11 @@ _SEQUENCES = (list, tuple, collections.deque)
 _CLOSED = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CodeType)
 """Types whose contents are skipped."""
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
-"""Where ``torch.nn.Module`` stores what a user writes as attributes."""
+"""The dicts in which ``torch.nn.Module`` keeps parameters, buffers and submodules; users write them as attributes."""
 
 
 def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
-    """Return the places that a call may store to: arguments, captured variables, and globals that ``codes`` name."""
+    """Return where a call's stores begin: its arguments, captured variables, and the globals that ``codes`` name."""
     captured = dict(zip(call.code.co_freevars, call.closure, strict=False))
     roots: dict[str, Callable[[], object]] = {name: functools.partial(_itself, value) for name, value in _given(call)}
     roots |= {name: functools.partial(_content, cell) for name, cell in captured.items()}
@@ -104,7 +105,7 @@ class Before:
     """The tensors that were reachable before a call stored anything."""
 
     def __init__(self, roots: Roots, written: Sequence[object]) -> None:
-        """Start with the memory that the compiled graph has ``written`` to."""
+        """Take ``written``: the storages that the compiled graph has written to."""
         self._roots = roots
         self._written = frozenset(written)
         self.tensors = {id(value): value for *_, value in _walk(roots) if has_own_memory(value)}
@@ -112,7 +113,7 @@ class Before:
         self.note_versions()
 
     def note_versions(self) -> None:
-        """Count later writes as changes."""
+        """Note the tensors' versions, so that only later writes count as changes."""
         self._versions = {key: version_of(each) for key, each in self.tensors.items()}
 
     def state(self, returned: object) -> State:
@@ -151,8 +152,8 @@ class Before:
         return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(kind).reshape(shape)
 
 
-def value_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, Any]:
-    """Return an identity that changes if the value is replaced."""
+def identity_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, Any]:
+    """Return the kind and facts of the value at a place, which change if the place gets another value."""
     value = roots[root]()
     for kind, name in steps:
         value = (_attributes(value) or {}).get(name, _MISSING) if kind == "attribute" else _item(value, name)
@@ -248,7 +249,7 @@ def _attributes(value: object) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class LeftOtherwise:
+class StoredDifference:
     """A stored value that differs between compiled and eager."""
 
     expression: str
@@ -257,12 +258,12 @@ class LeftOtherwise:
     by_python: str
     by_compiled: str
     values: tuple[Any, Any]
-    """Its value after the compiled call, and after eager; None for a value that is not plain."""
+    """The compiled call's value and eager's; None for a value that is neither plain nor a tensor."""
 
 
 def differences(
     python: State, compiled: State, before: Before, are_same: Callable[[Any, Any], bool]
-) -> Iterator[LeftOtherwise]:
+) -> Iterator[StoredDifference]:
     """Yield the differences; ``are_same`` compares two tensors of one shape and type."""
     for expression, (root, steps, kind, facts) in python.items():
         other = compiled.get(expression)
@@ -272,7 +273,7 @@ def differences(
             continue
         texts = _text(kind, facts, other[3]), _text(other[2], other[3], facts)
         values = _value(other[2], other[3], before), _value(kind, facts, before)
-        yield LeftOtherwise(expression, root, steps, *texts, values)
+        yield StoredDifference(expression, root, steps, *texts, values)
 
 
 def _are_same(kind: str, one: Any, other: Any, before: Before, are_same: Callable[[Any, Any], bool]) -> bool:

@@ -53,13 +53,13 @@ from dynamo_dap.debuggee.numerics.not_finite import (
     may_have_any,
 )
 from dynamo_dap.debuggee.numerics.shown_values import ShownValues
-from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name, without_resumes
+from dynamo_dap.debuggee.torch_api.dynamo_names import readable_function_name, user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
@@ -449,7 +449,7 @@ def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> 
     return Culprit(number, raised, {"__stage__": DYNAMO}, MISMATCH, graph.call)
 
 
-def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise, verdict: str) -> Culprit:
+def _stored_otherwise(comparison: Comparison, fault: Fault, what: StoredDifference, verdict: str) -> Culprit:
     """Blame the stage for what the call stores: its returned values are right, the stored ones are wrong."""
     compiled, expected = what.values
     names = {"__value__": compiled, "__expected__": expected, "__difference__": math.inf, "__stage__": fault.stage}
@@ -489,7 +489,7 @@ def _place_of_caller(frame: types.FrameType) -> tuple[Place, str] | None:
 def _text_of(found: tuple[Place, str] | None) -> str | None:
     if found is None:
         return None
-    place, function = found[0], without_resumes(found[1])
+    place, function = found[0], readable_function_name(found[1])
     text = linecache.getline(place.path, place.line).strip()
     where = f"{place.path}:{place.line} in {function}" if function else f"{place.path}:{place.line}"
     return f"{where}: {text}" if text else where

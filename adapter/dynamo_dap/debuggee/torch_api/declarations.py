@@ -1,6 +1,6 @@
 """Declares sizes dynamic in each way of torch, for trials: marks on tensors, ``dynamic=True``, ``shapes_spec``.
 
-The thread that calls the compiled function.
+Runs on the thread that calls the compiled function.
 """
 
 from __future__ import annotations

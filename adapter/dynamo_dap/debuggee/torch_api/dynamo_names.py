@@ -1,9 +1,9 @@
 """Recognizes Dynamo's names: resume functions, and its variables in globals and locals.
 
-A resume function (``torch_dynamo_resume_in_fn_at_51``) runs the rest of a user's function after a graph break; its own
-arguments are a saved value stack and the frames around it. Generated code has temporaries. Dynamo adds compiled graphs,
-resume functions and other objects for generated code to the globals of the user's module. All of these variables are
-shown in a separate group. Pure functions of code objects and names, for any thread.
+A resume function (``torch_dynamo_resume_in_fn_at_51``) runs the rest of a user's function after a graph break. Dynamo
+adds parameters to it, for the saved value stack and for the callers that resume after it, and temporary locals to
+generated code. It adds compiled graphs, resume functions and other objects to the globals of the user's module. The
+debugger shows all of these in a separate group. The functions have no side effects and run on any thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GLOBAL = re.compile(
     r"|__(?:resume|comprehension_\w+)_at_\d+\w*$"
     r"|\w*_\d{6,}_c(?:None|\d+(?:/\d+)*)$"
 )
-"""Names from ``OutputGraph.install_global``: with a count, or with an object's address and a compile."""
+"""Names of globals that ``OutputGraph`` installs. They end in a counter, or in an object's address and a compile id."""
 
 _RANDOM = re.compile(r"_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b")
 """The part of a compiled graph's name that differs from process to process."""
@@ -41,20 +41,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ResumeFunction:
-    """The target of a resume function: the user's function, from a line on."""
+    """The user's function, and the line at which the resume function continues it."""
 
     function: str
     line: int
 
 
 def resume_function(code: CodeType) -> ResumeFunction | None:
-    """Return the target of a resume function's code; None for a user function (torch/_dynamo/resume_execution.py)."""
+    """Return which function a resume function continues, and where; None if ``code`` is not a resume function."""
     match = _RESUME_NAME.match(code.co_name)
     return ResumeFunction(match["function"], int(match["line"])) if match else None
 
 
-def goes_on_after_break(generated: CodeType) -> bool:
-    """Return whether generated code reaches a graph break, and then calls a resume function."""
+def calls_resume_function(generated: CodeType) -> bool:
+    """Return whether generated code calls a resume function, which runs the rest after a graph break."""
     return any(name.startswith("__resume_at_") for name in generated.co_names)
 
 
@@ -62,7 +62,7 @@ _OF_COMPILED_BACKWARD = ("inputs", "sizes", "scalars", "hooks", "packed_data")
 
 
 def is_compiled_backward(code: CodeType) -> bool:
-    """Return whether ``code`` is the graph of a backward pass, which compiled autograd gives to Dynamo."""
+    """Return whether ``code`` is a backward graph that compiled autograd made for Dynamo to compile."""
     return code.co_filename.startswith("<eval_with_key>") and set(_OF_COMPILED_BACKWARD) <= {*code.co_varnames}
 
 
@@ -79,8 +79,8 @@ def user_function_name(code: CodeType) -> str:
     return f"{qualified_name(user) if user is not code else bare} (resumed at line {resumed.line})"
 
 
-def without_resumes(name: str) -> str:
-    """Return the bare name of a function as the user knows it: ``forward (resumed at line 14)``."""
+def readable_function_name(name: str) -> str:
+    """Replace the name of a resume function by the user's: ``forward (resumed at line 14)``. Keep other names."""
     match = outer = _RESUME_NAME.match(name)
     while match is not None:
         name = match["function"]
@@ -89,7 +89,7 @@ def without_resumes(name: str) -> str:
 
 
 def shown_names(text: str) -> str:
-    """Return text with readable names of Dynamo's globals: ``__compiled_fn_1``, ``torch._dynamo.utils``."""
+    """Shorten the names of Dynamo's globals in ``text``: ``__import_torch_dot__dynamo`` to ``torch._dynamo``."""
     if "__" not in text:
         return text
     text = _BUILTINS.sub(r"\1", _RANDOM.sub("", text))

@@ -1,10 +1,10 @@
 """Reads and writes the memory of a running frame: local variables and the value stack.
 
-Nothing in Python's API writes a slot of the value stack, so it is written in memory. The layout is that of CPython 3.11
-to 3.13: ``PyFrameObject.f_frame`` points to a ``_PyInterpreterFrame``, whose ``localsplus`` array holds locals, then
-cells, then the stack, one pointer each. The layout is verified before each write: every local and every other slot must
-be exactly the object in memory that Python itself reports. From 3.14 on slots carry tags, and the stack is not written.
-Runs on the held thread only.
+Python's API cannot write to the value stack, so this module writes to the frame's memory. It knows the layout of
+CPython 3.11 to 3.13: ``PyFrameObject.f_frame`` points to a ``_PyInterpreterFrame``, whose array ``localsplus`` holds a
+pointer for each local, then for each cell, then for each stack slot. The layout is verified before each write: each
+local and each stack slot must point to the object that Python reports for it; cells are not compared. From 3.14 on
+slots carry tag bits, and the stack is not written. Runs on the frame's own thread.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ _FRAME_POINTER = 3 * _WORD
 """Offset of ``f_frame`` in ``PyFrameObject``: behind the object's head and ``f_back``."""
 _LOCALS_PLUS = 9 * _WORD
 """Offset of ``localsplus`` in ``_PyInterpreterFrame``: behind eight pointers and eight bytes of small fields."""
-_FUNCTION_WORD, _LAST_WORD = 2, 7
-"""From Python 3.14 on: the index of ``f_funcobj`` in it, and the words up to ``frame_obj``. Its first is the code."""
-_SNAPSHOT_WORDS = {(3, 10): (3, 6, 4, 7), (3, 11): (0, 1, 5, 3), (3, 12): (0, 3, 6, 5)}
-"""Indices of words by version.
+_CODE_WORD, _FUNCTION_WORD, _FRAME_WORD = 0, 2, 6
+"""Indices of pointers in ``_PyInterpreterFrame`` from Python 3.14 on: the code, ``f_funcobj`` and ``frame_obj``."""
+_SNAPSHOT_WORDS = {(3, 10): (True, 6, 4, 7), (3, 11): (False, 1, 5, 3), (3, 12): (False, 3, 6, 5)}
+"""Where Python keeps the dict that ``frame.f_locals`` returned; from 3.13 on it keeps none.
 
-The place of the frame's memory (3.10: in the object itself), and in it ``f_globals``, the frame's identity (``f_code``
-in 3.10, else ``frame_obj``), and ``f_locals``. Later versions keep no such dict.
+By version: whether the frame object itself holds the fields, else the ``_PyInterpreterFrame`` does; then the indices of
+the pointers ``f_globals``, ``f_code`` (3.10) or ``frame_obj``, and ``f_locals``.
 """
 _TAGS = 3
 """Bits of a reference that encode how it is counted, from Python 3.14 on."""
 _IS_TAGGED = sys.implementation.name == "cpython" and sys.version_info >= (3, 14)
-_KNOWN = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 14) and hasattr(sys, "getrefcount")
+_SLOTS_KNOWN = (
+    sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 14) and hasattr(sys, "getrefcount")
+)
 
 
 class LayoutUnknown(Exception):
@@ -54,20 +56,20 @@ def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: 
 
 
 def locals_snapshot(frame: FrameType) -> dict[str, Any] | None:
-    """Return Python's dict of a function's variables, updated, if anything has read them before.
+    """Return ``frame.f_locals`` if it was read before, updated; None otherwise, or if the memory layout is unknown.
 
-    None if nothing has: reading them here would keep them alive. None also if the memory layout is unknown.
+    The first read makes a dict that keeps the function's variables alive, so it is not made here.
     """
     words = _SNAPSHOT_WORDS.get(sys.version_info[:2])
     if words is None or sys.implementation.name != "cpython" or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return None
-    in_object, in_globals, in_identity, in_locals = words
+    is_in_object, in_globals, in_identity, in_locals = words
     start, identity = id(frame), id(frame.f_code)
-    if not in_object:
+    if not is_in_object:
         start, identity = ctypes.c_void_p.from_address(id(frame) + _FRAME_POINTER).value or 0, id(frame)
     if not start:
         return None
-    memory = (ctypes.c_size_t * (_LAST_WORD + 1)).from_address(start)
+    memory = (ctypes.c_size_t * (max(words) + 1)).from_address(start)
     if memory[in_globals] != id(frame.f_globals) or memory[in_identity] != identity or not memory[in_locals]:
         return None
     return frame.f_locals
@@ -76,7 +78,7 @@ def locals_snapshot(frame: FrameType) -> dict[str, Any] | None:
 def captured_cells(frame: FrameType) -> tuple[CellType, ...]:
     """Return the cells of the variables that the code of ``frame`` captures, in the order of ``co_freevars``.
 
-    If the memory layout is unexpected, they are our own cells with the same contents.
+    If the memory layout is unexpected, return new cells with the same contents.
     """
     names, shown = frame.f_code.co_freevars, frame.f_locals
     if (cells := program_cells(frame)) is not None:
@@ -89,8 +91,9 @@ def program_cells(frame: FrameType) -> tuple[CellType, ...] | None:
     names, shown = frame.f_code.co_freevars, frame.f_locals
     if not names:
         return ()
+    find = _cells_of_function if _IS_TAGGED else _cells_in_slots if _SLOTS_KNOWN else _cells_by_gc
     try:
-        cells = _cells_of_function(frame) if _IS_TAGGED else _cells_in_slots(frame) if _KNOWN else _cells_seen(frame)
+        cells = find(frame)
     except LayoutUnknown:
         return None
     held = len(cells) == len(names) and all(
@@ -105,8 +108,8 @@ def _cells_in_slots(frame: FrameType) -> list[Any]:
     return [ctypes.cast(each, ctypes.py_object).value for each in slots[len(slots) - count :] if each]
 
 
-def _cells_seen(frame: FrameType) -> list[Any]:
-    """Return a running frame's objects that Python 3.10's garbage collector sees; newer ones see none."""
+def _cells_by_gc(frame: FrameType) -> list[Any]:
+    """Return the captured cells that Python 3.10's garbage collector finds; newer ones find none in a running frame."""
     code = frame.f_code
     cells = [each for each in gc.get_referents(frame) if type(each) is CellType]
     own = len(code.co_cellvars)
@@ -118,8 +121,8 @@ def _cells_of_function(frame: FrameType) -> list[Any]:
     start = ctypes.c_void_p.from_address(id(frame) + _FRAME_POINTER).value
     if not start:
         raise LayoutUnknown("the frame has ended")
-    words = (ctypes.c_size_t * _LAST_WORD).from_address(start)
-    if words[0] & ~_TAGS != id(frame.f_code) or words[_LAST_WORD - 1] != id(frame):
+    words = (ctypes.c_size_t * (_FRAME_WORD + 1)).from_address(start)
+    if words[_CODE_WORD] & ~_TAGS != id(frame.f_code) or words[_FRAME_WORD] != id(frame):
         raise LayoutUnknown("the frame's memory is not laid out as expected")
     function = ctypes.cast(words[_FUNCTION_WORD] & ~_TAGS, ctypes.py_object).value
     if type(function) is not FunctionType or function.__code__ is not frame.f_code:
@@ -136,8 +139,8 @@ def _holds(cell: CellType, shown: dict[str, Any], name: str) -> bool:
 
 
 def _slots(frame: FrameType, stack: list[Any]) -> Any:
-    """Return ``localsplus`` up to the top of the stack as an array of addresses, proven to be that."""
-    if not _KNOWN:
+    """Return ``localsplus`` up to the top of the stack as an array of addresses, after verifying the layout."""
+    if not _SLOTS_KNOWN:
         raise LayoutUnknown(f"this debugger does not know how Python {sys.version.split()[0]} keeps its value stack")
     code = frame.f_code
     cells = [name for name in code.co_cellvars if name not in code.co_varnames]

@@ -13,7 +13,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.torch_api import sharded_modules
-from dynamo_dap.debuggee.torch_api.dynamo_names import without_resumes
+from dynamo_dap.debuggee.torch_api.dynamo_names import readable_function_name
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import translator_of_traceback, with_callers
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place, users_frame
@@ -79,7 +79,7 @@ def _unindented(text: str) -> str:
 def stack_of_break(exception: object) -> list[tuple[Place, str]]:
     """Return the user's stack inside the compiled function, outermost first."""
     stack = getattr(exception, "real_stack", None) or ()
-    return [(_place(frame), without_resumes(str(frame.name))) for frame in stack]
+    return [(_place(frame), readable_function_name(str(frame.name))) for frame in stack]
 
 
 def _place(frame: Any) -> Place:

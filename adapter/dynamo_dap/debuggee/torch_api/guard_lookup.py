@@ -1,7 +1,7 @@
-"""Finds which cache entry would serve a call, and makes inputs of other sizes for such questions.
+"""Finds the cache entry whose guards accept a call, and copies the call's inputs with other sizes to check those.
 
-Guards are evaluated as at a call: in the order of the entries, on the names of a frame. Nothing of the program runs,
-except what guards themselves call. The thread that has the modes of the call.
+Guards are evaluated as at a call: in the order of the entries, on a frame's locals. No code of the program runs except
+what the guards call. Runs on a thread that has entered the call's modes (gradients, autocast and others).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compile_ids_of(code: Any) -> list[str]:
 
 
 def is_shared(code: Any) -> bool:
-    """Return whether a function's entries belong to several ``torch.compile`` calls, each with its own."""
+    """Return whether several ``torch.compile`` calls compiled a function; each uses only its own entries."""
     entries = live_entries(code)
     return any(
         entry.backend != entries[0].backend or getattr(entry, _ISOLATION, None) != getattr(entries[0], _ISOLATION, None)
@@ -44,10 +44,10 @@ _ISOLATION = "isolate_recompiles_id"
 
 
 def serving_entry(code: Any, names: Mapping[str, object]) -> int | None:
-    """Return the number of the cache entry that serves a call with these locals and captured variables; None: none.
+    """Return the number of the first cache entry that accepts these locals and captured variables; None if none does.
 
     Raises:
-        FeatureMissing: this torch lacks something.
+        FeatureMissing: this torch lacks a name that the lookup needs.
     """
     LOOKUP.require()
     frame_locals = dict(names)
@@ -58,9 +58,9 @@ def serving_entry(code: Any, names: Mapping[str, object]) -> int | None:
 
 
 def tensors_in(names: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
-    """Yield plain tensors that are values or lie in containers or plain objects, with their expressions.
+    """Yield the plain tensors in ``names``, also those in containers and plain objects, each with its expression.
 
-    ``batch['x']``, ``cache.layers[0].keys``. Modules are left out.
+    Expressions are ``batch['x']`` or ``cache.layers[0].keys``. Modules are skipped.
     """
     found = (each for name, value in names.items() for each in _tensors_below(name, value, _DEPTH, set()))
     yield from itertools.islice(found, _MOST_TENSORS)
@@ -85,9 +85,9 @@ def _tensors_below(path: str, value: Any, depth: int, above: set[int]) -> Iterat
 
 
 def _attributes(value: object) -> dict[str, Any] | None:
-    """Return the attributes of an object that can be copied without code of its class; None for every other one."""
+    """Return an object's attributes if it can be copied without running code of its class; None for other objects."""
     torch: Any = sys.modules["torch"]
-    # Written in Python, without slots and without a constructor that makes another object.
+    # Each class is written in Python, and has neither slots nor a ``__new__``, which could make another object.
     if not all(_flags(each) & _PYTHON_CLASS and _is_usual(_names(each)) for each in _mro(type(value))[:-1]):
         return None
     if is_a(value, torch.nn.Module) or is_a(value, torch.Tensor) or is_a(value, type):
@@ -104,8 +104,8 @@ def _is_usual(names: Mapping[str, object]) -> bool:
     return "__new__" not in names and type(slots) is tuple and not slots
 
 
-def as_given(value: object) -> Any:
-    """Return what a call was given, with containers and objects copied: the call may change them, but not tensors."""
+def with_containers_copied(value: object) -> Any:
+    """Copy the containers and objects around tensors, which the call may change later. The tensors are shared."""
     return replaced(value, {id(tensor): tensor for _, tensor in tensors_in({"": value})})
 
 
@@ -120,7 +120,7 @@ def with_size(tensor: Any, sizes: Mapping[int, int]) -> Any:
         step *= max(shape[dimension], 1)
     is_integral = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
     made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
-    # Indices and counts keep the call's numbers, as far as they fit.
+    # Integers may be indices or counts: all elements get the call's first number, which is a valid one.
     made.copy_(tensor.reshape(-1)[:1].expand(shape) if is_integral and tensor.numel() else torch.ones_like(made))
     made.requires_grad_(tensor.requires_grad)
     # mark_dynamic keeps its marks on the tensor, in sets.
@@ -129,7 +129,7 @@ def with_size(tensor: Any, sizes: Mapping[int, int]) -> Any:
 
 
 def replaced(value: Any, others: Mapping[int, Any], depth: int = _DEPTH) -> Any:
-    """Return a value in which tensors are replaced, by their identity; containers and objects around are copied."""
+    """Return a copy of ``value`` that has the tensors in ``others``, by ``id`` of those that they replace."""
     if id(value) in others:
         return others[id(value)]
     if depth and type(value) is dict:

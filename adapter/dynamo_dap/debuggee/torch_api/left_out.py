@@ -1,7 +1,7 @@
 """Compiles a graph without some decompositions, passes or lowerings, to find the wrong one.
 
 Torch calls its ``CompilerBisector`` at each of them; while a graph is compiled in isolation from the program, this
-answers. The thread that compiles, which holds the compile lock.
+answers. Runs on the thread that compiles, which holds the compile lock.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientOfInput
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Given, Kinds, Made
-from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.advice import advice_about
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, FrameCompile
@@ -198,7 +198,7 @@ def mismatch_of_invalid(why: str, where: str) -> RaisedException:
     return _raised(f"Mismatch: {why}", [f"{why}.", f"Where: {where}", "Cause: Dynamo."])
 
 
-def mismatch_in_stored(what: LeftOtherwise, cause: str, where: str) -> RaisedException:
+def mismatch_in_stored(what: StoredDifference, cause: str, where: str) -> RaisedException:
     """Report in three lines a stored value that differs after the compiled call, its line, and the cause."""
     left = f"{what.expression} is {what.by_compiled} after the compiled call"
     text = f"{left}, and {what.by_python} after ordinary Python"

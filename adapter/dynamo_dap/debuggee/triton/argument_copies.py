@@ -1,7 +1,7 @@
-"""Copies a launch's arguments into the CPU's memory, where the interpreter runs on them; the launch is unchanged.
+"""Copies the arguments of a kernel launch to CPU memory, so that Triton's interpreter does not write to the originals.
 
 Each storage is copied once and whole: arguments that share memory share it in the copies. Afterwards the interpreter's
-results are compared with the launch's. The thread that launches.
+results are compared with the launch's. Runs on the thread that launches the kernel.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of
 from dynamo_dap.debuggee.triton.pointers import argument_of
 
-_RELATIVE = {"torch.float16": 1e-2, "torch.bfloat16": 4e-2, "torch.float32": 1e-3, "torch.float64": 1e-6}
-_COARSE = 1e-1
-"""For eight-bit numbers."""
-_ROUNDED = 1e-2
-"""For float32 if products are rounded to TF32, which has as many bits as float16."""
+_TOLERANCES = {"torch.float16": 1e-2, "torch.bfloat16": 4e-2, "torch.float32": 1e-3, "torch.float64": 1e-6}
+"""Relative differences up to which floats count as equal."""
+_EIGHT_BIT_TOLERANCE = 1e-1
+_TF32_TOLERANCE = 1e-2
+"""The tolerance if the launch multiplies float32 in TF32, which has as many bits as float16."""
 _ATOMIC_WITHOUT_MASK = "atomic compare-and-swap"
 
 
@@ -29,7 +29,7 @@ class CannotCopy(Exception):
 
 
 class OutsideOfCopies(Exception):
-    """The kernel accesses memory that it was not given; the message is for the user."""
+    """The kernel accesses memory outside of its arguments, without a mask; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class KernelDifference:
     count: int
     """How many elements of the tensor differ."""
     elements: int
-    """How many there are."""
+    """How many elements the tensor has."""
     largest: float
 
     @property
@@ -66,7 +66,7 @@ class ArgumentCopies:
     """A kernel's arguments and their copies, by parameter name."""
 
     def __init__(self, given: Mapping[str, Any], on_left_out: Callable[[str], None]) -> None:
-        """Copy the arguments; ``on_left_out`` is called once, at an access to memory that was not copied.
+        """Copy the arguments; ``on_left_out`` is called at the first access to memory that was not copied.
 
         Raises:
             CannotCopy: an argument has unreadable data.
@@ -123,7 +123,7 @@ class ArgumentCopies:
     # -- what the interpreter may access ---------------------------------------------------------------------------
 
     def within(self, what: str, pointers: Any, lanes: object) -> Any:
-        """Return which of an access's ``lanes`` point into the copies; see ``launches.Memory``."""
+        """Return the mask of an access without the elements outside of the copies, as ``launches.Memory`` says."""
         numpy = sys.modules["numpy"]
         addresses = pointers.data
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
@@ -135,24 +135,24 @@ class ArgumentCopies:
         if not left_out:
             return lanes
         argument = argument_of(pointers)
-        where = "memory" if argument is None else f"memory outside of {argument.name}, and"
-        text = f"{what} of {where} outside all of its arguments: {left_out} of {addresses.size} lanes"
+        where = "all arguments" if argument is None else f"{argument.name} and all other arguments"
+        text = f"{what} outside {where}: {left_out} of {addresses.size} lanes"
         if lanes is None or what == _ATOMIC_WITHOUT_MASK:
             raise OutsideOfCopies(text)
         if self.is_complete:
-            self._on_left_out(f"{text} are left out in the interpreter")
+            self._on_left_out(f"{text} are skipped in the interpreter")
             self.is_complete = False
         return takes_part & is_within
 
     # -- what was written ------------------------------------------------------------------------------------------
 
     def first_difference(self, *, rounds_products: bool = False) -> KernelDifference | None:
-        """Return the first difference between the copies and the written tensors; None within tolerance.
+        """Return the first difference between the copies and the launch's tensors; None if all are within tolerance.
 
-        Floats may differ by a fraction of the largest one, because sums run in another order. ``rounds_products`` says
-        whether the launch rounds products, which the interpreter does not.
+        A float may differ by a fraction of its own size or of the tensor's mean size, whichever is larger: sums run in
+        another order. ``rounds_products`` says that the launch multiplies in TF32, which the interpreter does not.
         """
-        least = _ROUNDED if rounds_products else 0.0
+        least = _TF32_TOLERANCE if rounds_products else 0.0
         with data_reading():
             return next((found for found in self._differences(least) if found is not None), None)
 
@@ -171,7 +171,9 @@ def _difference(name: str, facts: str, copy: Any, launched: Any, least: float) -
         are_same = (one == two) | (one.isnan() & two.isnan())
         apart = (one - two).abs()
         finite = one.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        relative = max(least, _RELATIVE.get(str(copy.dtype), _COARSE if copy.element_size() == 1 else 1e-3))
+        relative = max(
+            least, _TOLERANCES.get(str(copy.dtype), _EIGHT_BIT_TOLERANCE if copy.element_size() == 1 else 1e-3)
+        )
         differs = ~are_same & ~(apart <= relative * torch.maximum(finite, finite.mean()))
     else:
         one, two = copy, launched

@@ -1,6 +1,6 @@
 """Resolves blocks of pointers: the argument of the launch, the elements, and which are outside.
 
-Arrays are NumPy's, which Triton's interpreter computes with. The thread that runs the kernel.
+Arrays are NumPy's, which Triton's interpreter computes with. Runs on the thread that runs the kernel.
 """
 
 from __future__ import annotations

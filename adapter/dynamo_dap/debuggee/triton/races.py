@@ -4,7 +4,7 @@ The interpreter runs programs one after the other; a GPU runs them in any order.
 program stored it last, and which two loaded it last. Each access is compared with that. Atomic operations do not race.
 They order programs, as locks do: what a program did before it released an address comes before what another does after
 acquiring it. Notes live as long as their launch, and are bounded: accesses beyond the bound are counted. Arrays are
-NumPy's. The thread that runs the kernel.
+NumPy's. Runs on the thread that runs the kernel.
 """
 
 from __future__ import annotations
