@@ -3,7 +3,7 @@
 The meeting is in the server process of the session that started the job, or attached to its first rank. Each rank's
 session connects, perhaps from another server process. It reports its stops and its user's commands, and the meeting
 makes the other ranks follow. Only the meeting decides, in the order of the reports. Runs on the event loop; lives as
-long as the run of the program. When it closes, each rank runs on by itself.
+long as the run of the program. When it closes, the ranks stop and step independently.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dynamo_dap.server.loop_connection import LoopConnection
 _log = logging.getLogger(__name__)
 
 _PATIENCE = 2.0
-"""Seconds that stepping ranks have to arrive after the first one."""
+"""Seconds from the first rank's arrival until ranks that have not finished the step are reported."""
 
 
 class RankMeeting:
@@ -50,12 +50,12 @@ class RankMeeting:
 
     @property
     def target(self) -> ConnectTarget:
-        """The address for sessions."""
+        """The address that the ranks' sessions connect to."""
         host, _, port = self._listener.address.rpartition(":")
         return ConnectTarget(host=host, port=int(port), access_token=self._token)
 
     def close(self) -> None:
-        """End the meeting; each rank then decides for itself."""
+        """End the meeting; the ranks then stop and step independently."""
         self._listener.close()
         self._end_step()
         for member in self._members:
@@ -68,7 +68,7 @@ class RankMeeting:
     # -- reports ---------------------------------------------------------------------------------------------
 
     def runs(self, member: _Member) -> None:
-        """Pause the program of ``member``, which begins or resumes while others are held."""
+        """Pause ``member``, which began or resumed, if others are held, being paused or stepping."""
         others = [other for other in self._members if other is not member]
         if any(other.is_held or other.is_asked for other in others) or (self._step is not None and self._step.waiting):
             member.pause()
@@ -76,7 +76,7 @@ class RankMeeting:
     def stopped(self, member: _Member, stop: RankStoppedBody) -> None:
         """Note that ``member`` has stopped, for whatever reason."""
         if stop.reason == "pause" and not member.is_asked:
-            # The user resumed the others before the pause arrived, which withdrew it.
+            # The user resumed the others, which withdrew this pause, before the rank stopped.
             member.go(RankGoesBody("continue"))
             return
         member.place, member.is_asked = stop.place, False
@@ -115,7 +115,7 @@ class RankMeeting:
         if step is not None and member in step.waiting | step.arrived.keys():
             step.waiting.discard(member)
             step.arrived.pop(member, None)
-            self._look_at(step)
+            self._report_arrivals(step)
 
     # -- decisions -------------------------------------------------------------------------------------------
 
@@ -171,11 +171,11 @@ class RankMeeting:
         step.arrived[member] = stop.place
         step.is_interrupted = step.is_interrupted or stop.reason != "step"
         if step.waiting and step.timer is None:
-            step.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._look_at, step)
+            step.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._report_arrivals, step)
         elif not step.waiting or step.is_overdue:
-            self._look_at(step)
+            self._report_arrivals(step)
 
-    def _look_at(self, step: _Step) -> None:
+    def _report_arrivals(self, step: _Step) -> None:
         """Report the end of a step: all ranks have arrived, or the time is up."""
         if step is not self._step:
             return
@@ -192,7 +192,7 @@ class RankMeeting:
         for member in step.waiting - step.reported_waiting:
             step.reported_waiting.add(member)
             for listener in {step.leader, *step.arrived}:
-                listener.report(f"{member.name} has not reached a line yet, as {_names(step.arrived)} did.")
+                listener.report(f"{member.name} has not reached a line yet, unlike {_names(step.arrived)}.")
         if step.is_interrupted and step.waiting:
             # Another rank has hit a breakpoint: these ranks must not continue while the user inspects it.
             self._late |= step.waiting
@@ -221,7 +221,7 @@ class _Step:
         self.is_overdue = False
         """Whether the time to arrive is up."""
         self.is_interrupted = False
-        """Whether one has stopped for another reason."""
+        """Whether a rank has stopped for another reason than the step."""
         self.reported: set[_Member] = set()
         self.reported_waiting: set[_Member] = set()
 

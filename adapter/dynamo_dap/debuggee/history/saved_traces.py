@@ -2,8 +2,8 @@
 
 The entry's guards hold for each of its calls, so the trace's results hold as well. A later call is not traced again:
 its own objects replace those of the traced call in the saved trace. They are found by their sources, as the compiled
-code finds them. Between two calls no object of the program is held. Made on the tracing thread, lent to whichever
-thread makes a later call; lives as long as the facts about the cache entry.
+code finds them. Between two calls the trace holds no object of the program. The tracing thread makes it, and any thread
+that makes a later call may use it. It lives as long as the facts about the cache entry.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 
 _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
-"""Objects that live as long as the program if globals lead to them."""
+"""Types whose objects live as long as the program if globals lead to them."""
 _LASTING = (bool, int, float, complex, str, bytes, *_OF_MODULES)
-"""Objects that a tracker may hold forever: guards fix them."""
+"""Types whose objects a tracker may keep: guards require equal ones in each call."""
 
 
 _WITHOUT_EXPRESSION = frozenset({"LocalCellSource"})
@@ -74,7 +74,7 @@ class Given:
     tracked: dict[Any, Any]
     numbers: dict[Any, Any]
     has_program_gone_on: bool
-    """Whether it is shown after the program has continued, and may have changed its inputs."""
+    """Whether the call is shown after the program has continued, which may have changed the call's inputs."""
     versions: Sequence[int | None]
     """If so, the versions of ``inputs``."""
     state: Sequence[Callable[[], None]]
@@ -82,7 +82,7 @@ class Given:
 
 
 class CallOfTrace(Protocol):
-    """The facts of the calls of a cache entry."""
+    """Facts about the calls of a cache entry, which refer to its saved trace."""
 
     def drop(self) -> None:
         """Drop the facts with the trace."""
@@ -92,7 +92,7 @@ class SavedTrace:
     """A trace that every call of its cache entry can use."""
 
     def __init__(self, trace: CompleteTrace, past: Past, log: TraceLog, call: CachedCall) -> None:
-        """Save ``trace``, a trace of ``call``, with its ``log``, which shows no snapshot of the ``past``.
+        """Save ``trace``, a trace of ``call``, with its ``log`` and ``past``. The log must show the present.
 
         Raises:
             CannotKeep: some object of the program cannot be found again.
@@ -101,7 +101,7 @@ class SavedTrace:
         self.traced_calls: WeakSet[CallOfTrace] = WeakSet()
         """The objects that refer to it."""
         self.code: ref[types.CodeType] | None = None
-        """The cache entry's code, if known: the trace lives no longer."""
+        """The cache entry's code, if known. The trace does not outlive it."""
         self.is_dropped = False
         """Whether no later call uses it."""
         self._log = log
@@ -167,7 +167,7 @@ class SavedTrace:
         except Exception as problem:
             raise CannotKeep(f"{name} cannot be found again: {problem}") from problem
         if type(found) is not type(value):
-            raise CannotKeep(f"{name} is found as {name_of(type(found))}")
+            raise CannotKeep(f"{name} has another type now: {name_of(type(found))}")
         self._slots.append(_Slot(fields, code))
 
     def _add_input(self, node: Any, scope: dict[str, Any]) -> None:
@@ -207,7 +207,7 @@ class SavedTrace:
         return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
 
     def given_to(self, call: CachedCall, *, goes_on: bool = False) -> Given:
-        """Find the objects of ``call``, which is about to begin; ``goes_on``: for use while the program runs on.
+        """Find the objects of ``call``, which is about to begin; with ``goes_on`` also for use after the call.
 
         Raises:
             CannotKeep: an object cannot be found.
@@ -235,11 +235,11 @@ class SavedTrace:
 
     @contextlib.contextmanager
     def lent(self, given: Given, run: ReplayRun | None = None, *, waits: bool = True) -> Iterator[None]:
-        """Insert a call's objects, and make the trace current on the calling thread, as the trace of ``run``.
+        """Insert a call's objects, and make the trace the calling thread's current one, as the trace of ``run``.
 
-        Waits for another thread that uses the trace.
+        If another thread uses the trace, wait for it, unless ``waits`` is false.
 
-        Raises: CannotKeep: this thread uses the trace already, another one does and the caller must not wait, or it is
+        Raises: CannotKeep: this thread already uses the trace, another one does and ``waits`` is false, or the trace is
             closed.
         """
         if not self._lock.acquire(blocking=waits):
@@ -298,7 +298,7 @@ class SavedTrace:
         self._root.closure = ()
 
     def close(self) -> None:
-        """Forget the trace, once no thread uses it. Runs on any thread."""
+        """Drop the trace now, or when the thread that uses it has finished. Runs on any thread."""
         self.is_dropped = self._is_unwanted = True
         if not self._lock.acquire(blocking=False):
             return
@@ -318,7 +318,7 @@ class SavedTrace:
 
 def _lasts(value: object) -> bool:
     torch = sys.modules["torch"]
-    # Dynamo has the operator; the source finds its function, ``checkpoint`` for instance.
+    # The tracker holds an operator, but its source finds a function, such as ``checkpoint``.
     return is_one_of(value, (*_LASTING, torch._ops.OperatorBase))
 
 

@@ -33,7 +33,7 @@ from dynamo_dap.debuggee.launch.minifying import run_minifying
 from dynamo_dap.debuggee.launch.process_agent import process_agent
 from dynamo_dap.debuggee.launch.profiling import begin_profile
 from dynamo_dap.debuggee.launch.program import Program, run
-from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_path, run_controlled_by
+from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_path, run_in_argument
 from dynamo_dap.debuggee.launch.recording_calls import begin_recording_call
 from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls, stop_on_entry
 from dynamo_dap.debuggee.launch.trial import Results, try_settings, use_copies
@@ -300,7 +300,7 @@ class _LaunchedReceiver(AgentReceiver):
 
 def join(invitation: str) -> bool:
     """Request a session for this process, or record it in its run; return whether it may be debugged."""
-    recorded = run_controlled_by(invitation)
+    recorded = run_in_argument(invitation)
     if recorded is None:
         file, rank = read_invitation_text(invitation)
         be_spawned_as(rank)

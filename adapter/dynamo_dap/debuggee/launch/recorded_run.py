@@ -1,9 +1,9 @@
-"""Records, profiles or explores the child processes of a recorded program, each by itself.
+"""Records, profiles or explores the child processes of a recorded program, each separately.
 
-The interpreter's functions that start processes are wrapped. A Python that runs the user's program starts with
-``entry.py --child``, and gets the run instead of a debugger's invitation. A worker of multiprocessing's fork server
-gets it in its first data; other forks inherit the recorder. Runs on whichever thread starts a process. For the life of
-the process.
+The interpreter's functions that start processes are wrapped, as long as this process lives. A child that runs the
+user's program in Python starts with ``entry.py --child``, and gets the ``RecordedRun`` instead of a debugger's
+invitation. A worker of multiprocessing's fork server gets it with its preparation data; other forks inherit the
+recorder. Runs on whichever thread starts a process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _run: RecordedRun | None = None
 
 
 def begin_run(reported: LaunchDescription | None = None) -> None:
-    """Begin a run with this process, unless it is in one. Child processes and their children are recorded as well."""
+    """Begin a run with this process, unless it is already in one. Its descendants join the run."""
     if _run is None:
         reported = reported or LaunchDescription()
         run = RecordedRun(new_name(), str(records_folder(Path.cwd())), reported.profile, reported.explore)
@@ -40,7 +40,7 @@ def begin_run(reported: LaunchDescription | None = None) -> None:
 
 
 def join_run(run: RecordedRun) -> None:
-    """Join a run, also for the processes that this one starts."""
+    """Make this process, and those that it starts, part of a run."""
     global _run
     be_spawned_as(run.rank)
     if _run is None:
@@ -50,14 +50,14 @@ def join_run(run: RecordedRun) -> None:
         _wrap("os", "execv", 1)
         _wrap("os", "execve", 1)
         if "subprocess" in sys.modules:
-            # From Python 3.11 on the module has its own name for it.
+            # From Python 3.11 on, ``subprocess`` calls the function by a name of its own.
             _wrap("subprocess", "_fork_exec", 0)
         when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_reported))
     _run = run
 
 
 def _wrap(module: str, name: str, position: int) -> None:
-    """Rewrite the command in the argument at ``position``."""
+    """Wrap a function that starts a process, to rewrite the command in the argument at ``position``."""
     owner = importlib.import_module(module)
     original = getattr(owner, name, None)
     if original is None:
@@ -90,8 +90,8 @@ def _reported() -> str | None:
     return msgspec.json.encode(reported).decode()
 
 
-def run_controlled_by(text: str) -> RecordedRun | None:
-    """Return a child's run; None for a debugger's invitation file."""
+def run_in_argument(text: str) -> RecordedRun | None:
+    """Return the run in the argument of ``--child``; None if that is a debugger's invitation file."""
     return msgspec.json.decode(text, type=RecordedRun) if text.startswith("{") else None
 
 
@@ -100,7 +100,7 @@ def own_record() -> Path | None:
     if _run is None:
         return None
     first = Path(_run.folder) / f"{_run.name}{SUFFIX}"
-    # A program that becomes another one by os.exec() is still the first process.
+    # After os.exec() the first process runs another program, whose record must not replace the first one.
     if _is_first(_run) and not first.exists():
         return first
     return first.with_suffix(RUN_SUFFIX) / f"{new_name()}{SUFFIX}"
@@ -111,5 +111,5 @@ def _is_first(run: RecordedRun) -> bool:
 
 
 def own_path(path: str, suffix: str = "") -> str:
-    """Return this process's path, if the run's first process writes to ``path``, which ends with ``suffix``."""
+    """Return the file of this process; the first process of the run writes to ``path``, which ends with ``suffix``."""
     return path if _run is None or _is_first(_run) else f"{path.removesuffix(suffix)}.{os.getpid()}{suffix}"

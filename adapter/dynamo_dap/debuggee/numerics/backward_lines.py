@@ -56,7 +56,7 @@ class Visit:
 
 @dataclass(eq=False)
 class BackwardLines:
-    """The facts that hold for every call of a cache entry."""
+    """The lines of a cache entry's trace, in the order of the backward pass. They hold for each of its calls."""
 
     visits: list[Visit] = field(default_factory=list)
     """In the order of their ends."""
@@ -64,11 +64,11 @@ class BackwardLines:
     breakpoints: Mapping[tuple[str, int], list[LineBreakpoint]] = field(default_factory=dict)
     """Breakpoints for these lines, by file and line."""
     breakpoints_at: int = -1
-    """The breakpoints' version for which ``breakpoints`` holds."""
+    """The version of the user's breakpoints from which ``breakpoints`` was made."""
 
     @property
     def lines(self) -> dict[str, frozenset[int]]:
-        """The lines that have a result, by file."""
+        """The lines that add nodes to the graph or to an operator's body, by file."""
         found: dict[str, set[int]] = {}
         for each in self.visits:
             if each.nodes or each.is_in_body:
@@ -182,9 +182,9 @@ def ends_at(step: Step, call: object, visit: Visit) -> bool:
 
 
 def visit_that_makes(lines: BackwardLines, node: Any) -> Visit | None:
-    """Return the innermost line outside torch that makes a node, else the innermost line.
+    """Return the innermost line outside torch that makes a node; if all are in torch, the innermost of these.
 
-    An operator with bodies is made after the last line of a body: only the outermost line is certain then.
+    For an operator with bodies, the outermost: Dynamo adds the node after a body, so the last line inside has it, too.
     """
     found = [each for each in lines.visits if node.name in each.nodes]
     found = found[::-1] if "higher_order" in target_name(node) else found

@@ -28,7 +28,7 @@ _IMPORTLIB = "<frozen importlib._bootstrap>"
 def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], None]:
     """Call ``callback`` once the module ``name`` has been executed, at once if it already was.
 
-    A second request for the same counts as the first: each debugger that attaches may make it.
+    A second request with the same arguments has no effect, so each debugger that attaches may make it.
 
     Returns:
         A function that ends the notification.
@@ -48,7 +48,7 @@ def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], Non
 def while_torch_is_imported(report: Callable[[str, bool], None]) -> None:
     """Call ``report`` with the name of a slow part of torch when its import begins, and with True at its end.
 
-    Never for parts that are imported already.
+    Parts that are imported already are not reported.
     """
     for name in ("torch", "torch._dynamo"):
         if name not in sys.modules:
@@ -58,7 +58,7 @@ def while_torch_is_imported(report: Callable[[str, bool], None]) -> None:
 def while_modules_are_imported(report: Callable[[str, bool], None]) -> Callable[[], None]:
     """Call ``report`` with the name of each module when its import begins, and with True at its end.
 
-    Never for imported modules. ``report`` must not raise.
+    Modules that are imported already are not reported. ``report`` must not raise.
 
     Returns:
         A function that ends the reports.
@@ -83,12 +83,12 @@ def while_modules_are_imported(report: Callable[[str, bool], None]) -> Callable[
 
 
 def when_dynamo_is_imported(callback: Callable[[], object]) -> Callable[[], None]:
-    """Call ``callback`` once, when the program has imported what compiles frames. See ``when_imported``."""
+    """Call ``callback`` once, when the program has imported the module that compiles frames (``when_imported``)."""
     return when_imported("torch._dynamo.convert_frame", callback)
 
 
 def when_all_of_dynamo_is_imported(callback: Callable[[], None]) -> None:
-    """Call ``callback`` once, at the end of Dynamo's import: other parts of torch may still be half imported."""
+    """Call ``callback`` once, when all of Dynamo is imported. Other parts of torch may not be complete then."""
     when_imported(_DYNAMO, callback)
 
 
@@ -102,7 +102,7 @@ _DYNAMO = "torch._dynamo"
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
-    """Finds one module as the other finders would, and makes its loader report the end."""
+    """Finds one module with the other finders, and wraps its loader to report when the import begins and ends."""
 
     def __init__(
         self, name: str, callback: Callable[[], object], report: Callable[[bool], None] = lambda is_done: None
@@ -151,7 +151,7 @@ def _as_part_of_imports(function: F) -> F:
 
 
 class _ReportingLoader(importlib.abc.Loader):
-    """Loads by another loader, which replaces it afterwards, and reports."""
+    """Reports the import of a module, calls the module's own loader, and makes that the module's loader again."""
 
     def __init__(
         self, loader: importlib.abc.Loader, report: Callable[[bool], None], arrived: Callable[[], None]
@@ -161,7 +161,7 @@ class _ReportingLoader(importlib.abc.Loader):
         self._arrived = arrived
 
     def __getattr__(self, name: str) -> Any:
-        # Libraries that can work without torch read its spec before they import it.
+        # Libraries that can work without torch read its spec first, and ask the loader for its own attributes.
         return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:

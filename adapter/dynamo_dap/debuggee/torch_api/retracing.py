@@ -1,11 +1,11 @@
-"""Replays a call of a compiled function for inspection: a cached call has no trace of its own.
+"""Replays a call of a compiled function for inspection, since a cached call is not traced.
 
 Dynamo interprets the function again with the call's own arguments, and the result is discarded: no guard is built, no
-backend is called, nothing enters the cache. All other effects of tracing on the program and on torch are prevented or
-reverted: names in the function's globals; counters, the numbers in names that torch makes, metrics, and what Dynamo
-remembers of sizes (profile-guided optimisation); log messages and structured traces of this thread.
+backend is called, nothing enters the cache. Other effects of tracing on the program and on torch are prevented or
+reverted: names in the function's globals, torch's counters and metrics, the numbers in names that torch makes, the
+sizes that Dynamo remembers for profile-guided optimization, and this thread's log messages and structured traces.
 
-Thread of the program that makes the call, under Dynamo's compile lock; lives for that call's trace.
+Runs on the program's thread that makes the call, under Dynamo's compile lock. A replay lives as long as its trace.
 """
 
 from __future__ import annotations
@@ -102,15 +102,15 @@ class ValuesInBackward(Protocol):
         """Return the input of a placeholder. Raises ``NoRealValue``."""
 
     def gradient_of(self, name: str, at: str) -> object:
-        """Return a tensor, or None if the outputs do not depend on the node. Raises ``NoRealValue``.
+        """Return the gradient of a node's tensor, with the contents that it has right after the node ``at``.
 
-        It is the gradient of the node's tensor right after the node ``at``.
+        None if the outputs do not depend on the node. Raises ``NoRealValue``.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class CachedCall:
-    """A cache hit that is about to begin."""
+    """A call to replay: a cache hit that is about to begin, or a call that ended or is being compiled."""
 
     code: types.CodeType
     """The compiled code: the user's function, or a resume function as Dynamo wrote it."""
@@ -123,7 +123,7 @@ class CachedCall:
     backend: Any
     """The cache entry's backend, for its name."""
     number: int | None
-    """The number of the call of the function, from 1; None if calls were not counted from the first on."""
+    """Which call of the function it is, counted from 1; None if earlier calls were not counted."""
     in_backward: ValuesInBackward | None = None
     """Its values in the backward pass, if the call has ended and is inspected there."""
     memory: Mapping[object, Any] = field(default_factory=dict)
@@ -138,26 +138,26 @@ class CachedCall:
 
 @dataclass(eq=False)
 class MadeCode:
-    """The generated code of such a trace, if the caller keeps it."""
+    """The code that Dynamo generates in a replay, if the caller keeps it."""
 
     is_wanted: Callable[[], bool]
-    """Called when the trace has ended, before its graph is compiled."""
+    """Called before the replay's graph is compiled, and again when the code has been generated."""
     code: types.CodeType | None = None
     cleanups: list[Any] = field(default_factory=list)
-    """Torch's hooks that remove its names from globals in the end."""
+    """Torch's hooks that remove the code's names from globals when the code is dropped."""
 
 
 _thread = threading.local()
 
 
 class Replay(Protocol):
-    """Why a call is replayed. See ``trace.runs``."""
+    """A replay and its purpose: a ``TraceRun`` of ``trace.runs``."""
 
     call: CachedCall
 
 
 def current_replay() -> Replay | None:
-    """Return why the calling thread replays a call; None if it replays none."""
+    """Return the calling thread's replay; None if it replays no call."""
     replay: Replay | None = getattr(_thread, "replay", None)
     return replay
 
@@ -178,8 +178,8 @@ def replaying(replay: Replay) -> Iterator[None]:
         _thread.replay = before
 
 
-def begins_retrace(frame: types.FrameType) -> bool:
-    """Return whether a Python frame is the one below such a trace."""
+def begins_replay(frame: types.FrameType) -> bool:
+    """Return whether a Python frame is the one in which a replay begins."""
     return frame.f_code is trace_again.__code__
 
 
@@ -215,10 +215,10 @@ def trace_again(
     """Trace the call of ``replay`` from its arguments. Hooks of Dynamo's interpreter see the trace like any other.
 
     It may end early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the trace
-    ends where Dynamo would generate code, and is returned in that state, for a later ``clear``; None if it ended
-    before. ``made_code`` takes what is compiled from it. With ``one_graph`` a graph break is an error.
+    ends where Dynamo would generate code, and is returned; the caller calls ``clear`` later. Otherwise, and if it ended
+    earlier, return None. ``made_code`` receives the generated code. With ``one_graph`` a graph break is an error.
 
-    Raises: FeatureMissing: this torch lacks a name that hashing needs. Exception: Dynamo cannot trace the call.
+    Raises: FeatureMissing: this torch lacks a name that replays need. Exception: Dynamo cannot trace the call.
     """
     compile_frame, call = RETRACING.resolve(_COMPILE_FRAME), replay.call
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
@@ -230,7 +230,7 @@ def trace_again(
                 {name: value for name, value in call.arguments.items() if name in names},
                 call.frame.f_builtins,
                 call.closure,
-                _ThrownAway(call.backend, on_graph, made_code),
+                _ReplayBackend(call.backend, on_graph, made_code),
                 one_graph=one_graph,
                 restart_reasons=set(),
                 frame_state={},
@@ -255,7 +255,7 @@ def trace_again(
 
 @contextlib.contextmanager
 def _ending_complete(replay: Replay) -> Iterator[None]:
-    """End the trace of this thread where the graph would be compiled: other threads wait for the compile lock."""
+    """End this thread's trace where the graph would be compiled. Other threads wait for the compile lock."""
     if KEEPING.problem is not None:
         yield
         return
@@ -264,7 +264,7 @@ def _ending_complete(replay: Replay) -> Iterator[None]:
         if current_replay() is not replay:  # a trace with changes, inside this one
             yield None
             return
-        # The interpreter would clear it as it is left.
+        # Dynamo would clear the trace when the exception leaves its interpreter.
         output.cleanup = _nothing
         end, names = TraceIsOver(output), output.global_scope
         end.complete = CompleteTrace(output, {name: names[name] for name in output.installed_globals if name in names})
@@ -291,14 +291,14 @@ def clear(output: Any) -> None:
 
 @contextlib.contextmanager
 def finding_objects() -> Iterator[None]:
-    """Evaluate sources without effect on the program."""
+    """Let the caller evaluate sources: calls in them are not compiled, and the program's modes are off."""
     with dynamo_off(), RETRACING.resolve(_MODES)():
         yield
 
 
 @contextlib.contextmanager
 def looking_at(replay: Replay, output: Any) -> Iterator[None]:
-    """Show an ended trace instead of the one of ``replay``."""
+    """Make a trace that has ended the current one of this thread, as the trace of ``replay``."""
     with isolated(modes=True) as stack:
         stack.enter_context(replaying(replay))
         identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(replay.call), frame_compile_id=0)
@@ -320,16 +320,17 @@ def _output_of(traced: object) -> Any:
 def drop_references(output: Output) -> None:
     """Drop references to the program's objects, as torch does at the end of a compile.
 
-    They would live until some later garbage collection, and weak references to a tensor keep it from being swapped.
+    Otherwise the objects would live until a later garbage collection. While weak references to a tensor exist, the
+    program cannot exchange it (``torch.utils.swap_tensors``).
     """
     context = getattr(output, "tracing_context", None)
     if context is None:
         return
     guards = context.guards_context.dynamo_guards
-    # Torch 2.11 only has the set inside.
+    # In torch 2.11 only the inner set has ``clear``.
     getattr(guards, "clear", guards.inner.clear)()
     forget_tensors(context)
-    # A backend gets a mode of its own.
+    # Torch gives the backend its own fake mode, and keeps that of the trace under the second name.
     for fake_mode in (context.fake_mode, getattr(output, "_old_fake_mode", None)):
         _use_own_memos(fake_mode)
 
@@ -343,10 +344,10 @@ def forget_tensors(context: Any) -> None:
 
 
 def _use_own_memos(fake_mode: object) -> None:
-    """Let fake tensors that die after the trace run our code, which Dynamo skips.
+    """Replace weak dictionaries of fake tensors by our own, since Dynamo does not count their callbacks as frames.
 
-    They lie in reference cycles, so the garbage collector may find them inside a compiled function, where Dynamo would
-    count the callback of the library's dictionary as a frame of the program.
+    A fake tensor lies in a reference cycle, so the garbage collector may find it while a compiled function runs. The
+    callback of Python's own dictionary then runs, and Dynamo counts it as a frame of the program.
     """
     converter = getattr(getattr(fake_mode, "fake_tensor_converter", None), "meta_converter", None)
     for name in ("storage_memo", "tensor_memo"):
@@ -355,8 +356,8 @@ def _use_own_memos(fake_mode: object) -> None:
             setattr(converter, name, own)
 
 
-class _ThrownAway:
-    """The backend of such a trace, which does nothing with a graph."""
+class _ReplayBackend:
+    """The backend of a replay. It does not compile the graph, unless ``made_code`` is wanted."""
 
     def __init__(self, backend: Any, on_graph: Callable[[Any], None], made_code: MadeCode | None) -> None:
         self._torchdynamo_orig_backend = backend
@@ -397,7 +398,7 @@ _NEEDS_SYMBOLS = "DynamicOutputShapeException"
 
 
 def compile_by(backend: Callable[..., Any], graph: GraphModule, inputs: Sequence[object]) -> Callable[..., Any]:
-    """Compile a graph by ``backend``: ``torch.compiler.is_compiling`` is true meanwhile, as in Dynamo.
+    """Compile a graph with ``backend``, while ``torch.compiler.is_compiling()`` is true, as in Dynamo.
 
     Raises:
         Exception: whatever the backend raises.
@@ -439,7 +440,7 @@ def _copy_bodies(graph: GraphModule) -> None:
 
 
 def _has_dynamic_floats(graph: GraphModule) -> bool:
-    """Return whether Dynamo hands a number to the graph as a tensor without dimensions, whose value it reads."""
+    """Return whether the graph reads a number from a tensor without dimensions, Dynamo's input for a varying float."""
     return any(
         node.op == "call_method" and node.target == "item" and getattr(node.args[0], "op", None) == "placeholder"
         for node in graph.graph.nodes
@@ -452,9 +453,9 @@ def _has_loop(graph: GraphModule) -> bool:
 
 
 def _with_symbols(inputs: Sequence[Any], *, has_floats: bool) -> list[Any]:
-    """Return fake inputs that may have symbols.
+    """Return fake inputs in a mode that can make symbols.
 
-    If it ``has_floats``, such a number has one: without it, AOTAutograd cannot trace that the number is read.
+    With ``has_floats``, each tensor without dimensions gets a symbol: without one, AOTAutograd cannot trace ``item()``.
     """
     mode = DYNAMIC_FLOATS.resolve(_FAKE_MODE)(
         shape_env=DYNAMIC_FLOATS.resolve(_SHAPE_ENV)(), allow_non_fake_inputs=True

@@ -1,9 +1,9 @@
 """Hooks into Dynamo's symbolic interpreter: before every line, before every instruction, after every new node.
 
 torch/_dynamo/symbolic_convert.py: ``InstructionTranslatorBase.starts_line`` is called for every instruction that has a
-line, ``step`` runs one instruction. Each call looks both up on the class, so wrappers can come and go while a trace
-runs. Hooks are called on the tracing thread, which holds Dynamo's global compile lock: only one thread at a time is
-inside a trace. Installing and removing may happen on any thread.
+line, ``step`` runs one instruction. Each call looks both up on the class, so wrappers can be installed and removed
+while a trace runs. Hooks are called on the tracing thread, which holds Dynamo's global compile lock: only one thread at
+a time is inside a trace. Installing and removing may happen on any thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Hook = Callable[[Any], None]
 
 
 def add_line_hook(patches: Patches, hook: Hook) -> None:
-    """Call ``hook`` at every instruction with a line, as one of ``patches``.
+    """Call ``hook`` at every instruction that has a line, until ``patches`` is removed.
 
     ``lineno`` and ``instruction_pointer`` of the translator then belong to the instruction.
     """
@@ -55,8 +55,8 @@ class TranslatorHooks:
     ) -> None:
         """Keep the hooks to call.
 
-        ``on_line_instruction`` is called at every instruction with a line, once the frame has reached it;
-        ``on_instruction`` before every other instruction is fetched, or before every one.
+        ``on_line_instruction`` is called when the frame has reached an instruction that has a line. ``on_instruction``
+        is called before Dynamo fetches an instruction that has none, or (``want``) any instruction.
         """
         self._on_line_instruction: Hook = lambda translator: on_line_instruction(TracedFrame(translator))
         self._on_instruction = on_instruction
@@ -65,7 +65,7 @@ class TranslatorHooks:
         self._has_every_instruction = False
 
     def want(self, *, lines: bool, instructions: bool) -> None:
-        """Report instructions with and without a line, or none; with ``instructions``, every one."""
+        """Install both hooks for ``lines``; ``on_instruction`` gets all ``instructions``; without both, remove them."""
         with self._lock:
             self._has_every_instruction = instructions
             if not lines:
@@ -93,7 +93,7 @@ class TranslatorHooks:
 
 
 def _lacks_line(translator: Translator) -> bool:
-    """Return whether the next instruction has no line: Dynamo inserts such ones when it cleans up code."""
+    """Return whether the next instruction has no line. Dynamo inserts such instructions when it cleans up code."""
     pointer = translator.instruction_pointer
     return pointer is not None and translator.instructions[pointer].starts_line is None
 
@@ -103,9 +103,10 @@ NodeListener = Callable[[Any, int], None]
 
 
 class NodeHook:
-    """Wraps the method that adds nodes to graphs, for one thread's trace of a call. One per process.
+    """Wraps the method that adds nodes to graphs, for the traces of threads that listen. One per process.
 
-    A node's key is its number: its name changes when a variable stores it, and unneeded nodes are removed at the end.
+    A node is identified by its number: Dynamo renames a node when a variable stores it, and removes unneeded nodes
+    later.
     """
 
     def __init__(self) -> None:
@@ -117,7 +118,7 @@ class NodeHook:
     def want(self, listener: NodeListener | None) -> None:
         """Call ``listener`` with each node that the calling thread's trace adds to the outermost graph; None to end.
 
-        Raises: FeatureMissing: this torch lacks a name that hashing needs.
+        Raises: FeatureMissing: this torch lacks the method.
         """
         NODES.require()
         with self._lock:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.retracing import begins_retrace, retraced_call
+from dynamo_dap.debuggee.torch_api.retracing import begins_replay, retraced_call
 
 Translator = Any
 """A ``torch._dynamo.symbolic_convert.InstructionTranslatorBase``."""
@@ -48,7 +48,7 @@ def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
     call = retraced_call()
     end = None if call is None else call.frame
     frame: types.FrameType | None = top
-    while frame is not None and frame.f_code is not callback and frame is not end and not begins_retrace(frame):
+    while frame is not None and frame.f_code is not callback and frame is not end and not begins_replay(frame):
         yield frame
         frame = frame.f_back
 

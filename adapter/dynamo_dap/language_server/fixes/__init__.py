@@ -1,7 +1,7 @@
-"""Makes fixes: edits as an engineer would make them, each for one kind of finding. It has no side effects.
+"""Makes fixes for findings: edits as an engineer would write them. The functions have no side effects.
 
-An edit is offered only if it cannot change the program's results, and if the record says that it helps: the break goes
-away, a graph stays whole, or the size is the one whose guard failed.
+An edit is offered only if it cannot change the program's results, and if the record shows that it helps: it removes the
+break, keeps a graph whole, or makes the size dynamic whose guard failed.
 """
 
 from __future__ import annotations
