@@ -21,7 +21,7 @@ from tests.client.environments import own_command
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "compared"
 WRONG = ("defects.py", "stages.py", "gradients.py", "outputs.py", "transforms.py")
-CORRECT = ("correct.py", "rounding.py", "training.py")
+CORRECT = ("correct.py", "rounding.py", "training.py", "models.py")
 NOT_COMPARED = ("dropout_of_inductor", "shared_inputs")
 """Functions of ``rounding.py`` for which a reason is given instead of a verdict."""
 _INDUCTOR = (
