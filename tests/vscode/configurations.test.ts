@@ -117,7 +117,7 @@ test("F5 on a file without a name asks for one", async ({ vscode, workspace }) =
     await editor.area.locator(".view-lines").first().click();
     await page.keyboard.type("print('from a new file')");
     await expect.poll(() => editor.text()).toBe("print('from a new file')");
-    await vscode.startDebugging();
+    await vscode.startDebugging(page.locator(".quick-input-title", { hasText: "Save As" }));
     await vscode.quickInput.saveAs(join(workspace.folder, "named.py"));
     await vscode.debug.waitForEnd();
     await vscode.debug.console();

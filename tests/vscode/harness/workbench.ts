@@ -66,12 +66,11 @@ export class Workbench {
     }
 
     /**
-     * Presses F5 until debugging starts or a dialog says why not: a key pressed before the debugger is known is ignored.
+     * Presses F5 until debugging starts or a dialog opens: a key pressed before the debugger is known is ignored.
      * A short program may have ended when this returns.
      */
-    async startDebugging(): Promise<void> {
+    async startDebugging(dialog = this.page.locator(".monaco-dialog-box")): Promise<void> {
         await this.debug.noteStart();
-        const dialog = this.page.locator(".monaco-dialog-box");
         await expect(async () => {
             if (!(await this.debug.hasStarted())) {
                 await this.page.keyboard.press("F5");
