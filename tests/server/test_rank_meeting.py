@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from dynamo_dap.protocol.contract import AUTHORIZE, introduction
-from dynamo_dap.protocol.messages import Event, to_builtins
+from dynamo_dap.protocol.contract import AUTHORIZE, ErrorId, introduction
+from dynamo_dap.protocol.messages import Event, Request, Response, encode_body, to_builtins
 from dynamo_dap.protocol.ranks import (
     PAUSE_RANK,
     PRINT_AT_RANK,
@@ -25,8 +26,10 @@ from dynamo_dap.protocol.ranks import (
     RankStoppedBody,
 )
 from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.loop_connection import LoopConnection, Unheard
 from dynamo_dap.server.rank_meeting import RankMeeting
+from dynamo_dap.server.rank_member import RankMember
 
 SECONDS = 20.0
 GO_ON = RankGoesBody("continue")
@@ -169,3 +172,52 @@ def test_a_pause_that_a_user_asks_for_pauses_all() -> None:
         await first.hears(RANK_GOES, command="continue")
 
     with_two(scenario)
+
+
+class RefusingRouter:
+    """Refuses what the meeting asks for first, as at a program that cannot answer yet."""
+
+    def __init__(self, refused: set[str]) -> None:
+        self.refused = refused
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+
+    def forward(self, request: Request, answer: Callable[[Response], None]) -> None:
+        self.asked.put_nowait(request.command)
+        if request.command in self.refused:
+            self.refused.discard(request.command)
+            raise RequestRefused(ErrorId.AGENT_GONE, "the program cannot answer yet")
+        body = {"threads": [{"id": 1, "name": "MainThread"}]} if request.command == "threads" else {}
+        answer(Response(request.seq, request.command, success=True, body=encode_body(body)))
+
+
+def with_refusals(refused: set[str], held: set[int], scenario: Callable[..., Awaitable[None]]) -> None:
+    """Run the scenario with a meeting's only member, what it is asked through, and the meeting."""
+
+    async def run() -> None:
+        meeting, router = Meeting(), RefusingRouter(refused)
+        member = RankMember(cast(Any, None), cast(Any, router), lambda: cast(Any, SimpleNamespace(held=held)), "rank 0")
+        try:
+            await member.join(meeting.target)
+            await scenario(member, router, meeting)
+        finally:
+            member.close()
+            meeting.close()
+
+    asyncio.run(run())
+
+
+def test_a_rank_whose_threads_are_not_known_yet_is_paused_later() -> None:
+    async def scenario(member: RankMember, router: RefusingRouter, _meeting: Meeting) -> None:
+        member.on_event(Event(PAUSE_RANK, encode_body(None)))
+        for command in ("threads", "threads", "pause"):
+            assert await asyncio.wait_for(router.asked.get(), SECONDS) == command
+
+    with_refusals({"threads"}, set(), scenario)
+
+
+def test_a_stop_whose_place_is_unknown_is_a_stop() -> None:
+    async def scenario(member: RankMember, _router: RefusingRouter, meeting: Meeting) -> None:
+        member.stopped(1, "breakpoint")
+        await asyncio.wait_for(meeting.heard.get(), SECONDS)
+
+    with_refusals({"stackTrace"}, {1}, scenario)

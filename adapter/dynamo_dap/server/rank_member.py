@@ -47,6 +47,7 @@ from dynamo_dap.server.routing import Router
 _log = logging.getLogger(__name__)
 
 _TIMEOUT = 5.0
+_ASK_AGAIN_SECONDS = 0.2
 _STEPS = frozenset({"next", "stepIn", "stepOut"})
 _MAIN_THREAD = "MainThread"
 
@@ -117,9 +118,13 @@ class RankMember:
         )
 
     def _at(self, reported: Response, reason: str) -> None:
-        if not reported.success or self._last not in self._threads().held:
+        if self._last not in self._threads().held:
             return
-        frames = decode(reported.body, StackTraceResponseBody, "body of 'stackTrace'").stack_frames
+        frames = (
+            decode(reported.body, StackTraceResponseBody, "body of 'stackTrace'").stack_frames
+            if reported.success
+            else []
+        )
         place = Place("", 0)
         if frames:
             source = frames[0].source
@@ -178,11 +183,18 @@ class RankMember:
         self._asking += 1
         self._ask("threads", {}, self._pause_main_thread)
 
+    def _pause_if_wanted(self) -> None:
+        if self._wants_pause and self._connection is not None:
+            self._pause()
+
     def _pause_main_thread(self, reported: Response) -> None:
         threads = decode(reported.body, ThreadsResponseBody, "body of 'threads'").threads if reported.success else []
         main = next((one for one in threads if one.name == _MAIN_THREAD), threads[0] if threads else None)
         if main is None or not self._wants_pause or self._threads().held:
             self._asking -= 1
+            if main is None and self._wants_pause and self._connection is not None:
+                # The program cannot answer yet. The meeting asks once only.
+                asyncio.get_running_loop().call_later(_ASK_AGAIN_SECONDS, self._pause_if_wanted)
             return
         self._ask("pause", {"threadId": main.id}, self._asked_to_pause)
 
