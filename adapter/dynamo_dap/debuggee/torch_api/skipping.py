@@ -21,6 +21,8 @@ _ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
 
 SKIPPING = Feature("running the debugger's own functions without compiling them", _SET_STRATEGY, _STRATEGY, _ACTION)
 
+_MADE_FOR_A_CLASS = "<string>"
+"""The file of methods that the standard library makes for one dataclass or NamedTuple."""
 _PACKAGE = __name__.partition(".")[0]
 _skipped: set[str] = set()
 """Names of this package's modules whose functions are skipped."""
@@ -75,7 +77,7 @@ def _codes_of(module: str, path: str, namespace: dict[str, Any]) -> Iterator[Cod
             members = list(vars(value).values()) if is_a(value, type) else [value]
             for member in members:
                 for code in _codes_of_member(member):
-                    if code.co_filename == path:
+                    if code.co_filename in (path, _MADE_FOR_A_CLASS):
                         yield code
 
 
