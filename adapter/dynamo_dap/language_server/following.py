@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dynamo_dap.records.events import Record, Started
-from dynamo_dap.records.file import RecordReader, RecordScan, UnreadableRecord, program_of
+from dynamo_dap.records.file import RecordReader, RecordScan, UnfinishedRecord, UnreadableRecord, program_of
 from dynamo_dap.records.folders import RUN_SUFFIX, SUFFIX, records_base
 from dynamo_dap.records.model import TRACING
 
 _log = logging.getLogger(__name__)
+
+_RECENT_NS = 3 * 10**9
+"""A folder that was changed this short a time ago is listed again. File systems round times, to 2 s at most."""
 
 
 class RecordFollower:
@@ -105,9 +109,10 @@ class RecordFollower:
     def _look_at(self, path: Path) -> None:
         try:
             self._programs[path] = program_of(path)
+        except UnfinishedRecord:
+            pass  # look again
         except UnreadableRecord as problem:
-            # It may just have been made, and still be empty.
-            if path.is_file() and path.stat().st_size:
+            if path.is_file():
                 self._programs[path] = None
                 _log.warning("%s", problem)
 
@@ -130,7 +135,8 @@ class RecordFollower:
         """Return the records and runs in a folder, which is read again if it changed; note them in ``listed``."""
         changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 - asked for each folder, again and again
         known = self._listed.get(folder)
-        if known is None or known[0] != changed:
+        # A file that is made right after the folder was listed may leave its time of modification as it was.
+        if known is None or known[0] != changed or time.time_ns() - changed < _RECENT_NS:
             known = changed, [path for path in Path(folder).iterdir() if path.suffix in (SUFFIX, RUN_SUFFIX)]
         listed[folder] = known
         return known[1]

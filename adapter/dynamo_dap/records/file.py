@@ -33,6 +33,10 @@ class UnreadableRecord(Exception):
     """A record file cannot be read; the message is for the user."""
 
 
+class UnfinishedRecord(UnreadableRecord):
+    """A record has no whole first line: it may just have been created."""
+
+
 class RecordWriter:
     """Writes one file, on any thread. The first event creates the file."""
 
@@ -143,13 +147,17 @@ def program_of(path: Path) -> Started:
     """Return the record of a program from its file.
 
     Raises:
+        UnfinishedRecord: the program may still be writing it.
         UnreadableRecord: it is not a record, or one of a newer version of the format.
     """
     try:
         with open_regular(path) as file:
-            return _first(path, file.readline(_FIRST_LINE))
+            line = file.readline(_FIRST_LINE)
     except OSError as error:
         raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
+    if not line.endswith(b"\n") and len(line) < _FIRST_LINE:
+        raise UnfinishedRecord(str(_not_a_record(path)))
+    return _first(path, line)
 
 
 class RecordScan:

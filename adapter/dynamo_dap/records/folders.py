@@ -40,7 +40,8 @@ def records_folder(directory: Path) -> Path:
 
 def new_name() -> str:
     """Return the name of a new record, without a suffix: the time and the process. Names sort by time."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 10**9:09d}-{os.getpid()}"
+    seconds, fraction = divmod(time.time_ns(), 10**9)
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(seconds))}-{fraction:09d}-{os.getpid()}"
 
 
 def records_in(folder: Path) -> list[Path]:
