@@ -1,4 +1,4 @@
-"""Verifies a forecast's declarations: each compiles the program in a new process, from its begin on.
+"""Verifies a forecast's declarations: each run compiles the program in a new process.
 
 Runs on the command's main thread.
 """
