@@ -128,7 +128,7 @@ class RaisedException:
     def text(self) -> str:
         """The whole report."""
         links = self.details.stack_trace if self.details is not None else None
-        return "\n".join(part for part in (self.exception_id, self.description, links) if part)
+        return "\n".join(dict.fromkeys(part for part in (self.exception_id, self.description, links) if part))
 
 
 class History(Protocol):
