@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+import pytest
 
 from dynamo_dap.commands.minify import JsonMinified
 from tests.client.environments import need_inductor, own_command
@@ -218,8 +219,94 @@ def test_a_wrong_decomposition(tmp_path: Path) -> None:
     assert (found["stage"], found["nodes"], found["fails_alone"]) == ("dynamo", 3, False), said
     assert "silu" in Path(found["path"]).read_text().partition("def forward")[2]
     right = WRONG_DECOMPOSITION.replace(" + 1", "")
-    output, said = started(tmp_path, right, "--stage", "dynamo").communicate(timeout=250)
-    assert (output, said.splitlines()[-1]) == ("", "no compile of the program fails")
+    output, said = started(tmp_path, right, "--stage", "dynamo", "--accuracy").communicate(timeout=250)
+    assert (output, said.splitlines()[-1]) == ("", "no result differs: 1 call compared")
+
+
+WRONG_BACKWARD = """
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+
+aten = torch.ops.aten
+
+def sine_for_cosine(graph, inputs):
+    for node in graph.graph.nodes:
+        if node.target == aten.cos.default:
+            node.target = aten.sin.default
+    graph.recompile()
+    return make_boxed_func(graph.forward)
+
+forward_as_it_is = lambda graph, inputs: make_boxed_func(graph.forward)
+
+@torch.compile(backend=aot_autograd(fw_compiler=forward_as_it_is, bw_compiler=sine_for_cosine))
+def f(x):
+    y = x * 2
+    y = y.sin()
+    return y.sum()
+
+f(torch.randn(5, requires_grad=True)).backward()
+"""
+
+
+def test_a_wrong_backward(tmp_path: Path) -> None:
+    """Torch can compile only one backward pass on a compiling thread: each attempt has its own."""
+    output, said = started(tmp_path, WRONG_BACKWARD, "--json", "--accuracy").communicate(timeout=250)
+    found = json.loads(output)
+    assert (found["stage"], found["nodes"], found["before"]) == ("dynamo", 3, 5), said
+    assert ".sin()" in Path(found["path"]).read_text().partition("def forward")[2]
+
+
+STALE = """
+import torch
+
+NUMBERS = [2]
+
+@torch.compiler.assume_constant_result
+def number():
+    return NUMBERS[0]
+
+@torch.compile
+def f(x):
+    y = x.sin() * number()
+    return y + 1
+
+f(torch.ones(3))
+NUMBERS[0] = 3
+f(torch.ones(3))
+"""
+WRONG_IN_THE_PROGRAM_ALONE = """
+import torch
+
+@torch.library.custom_op("alone::scaled", mutates_args=())
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+scaled.register_fake(torch.empty_like)
+scaled.register_autograd(lambda context, gradient: gradient * (3 if torch.compiler.is_compiling() else 2))
+
+@torch.compile(backend="aot_eager")
+def f(x):
+    return scaled(x.sin())
+
+f(torch.randn(5, requires_grad=True)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "cause"),
+    [
+        (STALE, "program.py:12", "Dynamo's graph differs from the function"),
+        (WRONG_IN_THE_PROGRAM_ALONE, "program.py:13", "passes the check of torch's minifier"),
+    ],
+    ids=["stale", "gradients"],
+)
+def test_a_difference_that_no_graph_has(tmp_path: Path, program: str, line: str, cause: str) -> None:
+    """Says what ``compare`` finds, and why it cannot be smaller."""
+    output, said = started(tmp_path, program, "--accuracy").communicate(timeout=250)
+    assert output == ""
+    assert line in said.splitlines()[-1]
+    assert cause in said.splitlines()[-1]
 
 
 ALL_NEEDED = """

@@ -50,10 +50,15 @@ def main(arguments: list[str]) -> int:
             program, comparisons=str(file), compare_every=options.every, with_children=True
         )
         status = run_program(options.python, description, prints_for_others=options.json)
-        lines = file.read_bytes().splitlines() if file.exists() else []
-    found = with_backward_passes([msgspec.json.decode(line, type=ComparisonBody) for line in lines])
+        found = read_comparisons(file)
     _print(found, as_json=options.json, with_lines=options.lines)
     return status or _status(found)
+
+
+def read_comparisons(file: Path) -> list[ComparisonBody]:
+    """Return the comparisons of a run's calls, as the program wrote them."""
+    lines = file.read_bytes().splitlines() if file.exists() else []
+    return with_backward_passes([msgspec.json.decode(line, type=ComparisonBody) for line in lines])
 
 
 def with_backward_passes(found: Sequence[ComparisonBody]) -> list[ComparisonBody]:

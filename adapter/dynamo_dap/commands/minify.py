@@ -1,8 +1,9 @@
 """``dynamo-dap minify``: runs torch's minifier until there is a small program that fails alike.
 
 The program runs until a compile fails. Then torch's minifier makes the graph smaller in that process, where the
-program's own backends and lowerings are known. The result runs once, to see whether it fails without the program. Runs
-on the command's main thread; a thread reads the process's output.
+program's own backends and lowerings are known. The result runs once, to see whether it fails without the program. If
+no compile gives wrong results, each call is compared as by ``dynamo-dap compare``: a difference need not be in a graph.
+Runs on the command's main thread; a thread reads the process's output.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.commands.compare import read_comparisons
+from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.protocol.minifying import OUTCOME, MinifiedBody, MinifyingRun
 from dynamo_dap.records.program import add_program, given_program, launching, read_options
@@ -37,6 +40,10 @@ _STAGES = {
 }
 """What is minified, by torch's name of the stage before which the graph is taken."""
 _FAILURE, _ACCURACY = "2", "4"
+_DYNAMO = "Dynamo"
+_NOT_IN_GRAPH = "It cannot be smaller: Dynamo's graph differs from the function, and a minimized program has only a graph."
+_PASSES = "It was not made smaller: each compiled graph, run alone, passes the check of torch's minifier."
+"""Why a difference between calls is not one that torch's minifier reduces."""
 _NODES = re.compile(r"SUCCESS: Went from (\d+) to (\d+) nodes|Started off with (\d+) nodes")
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b(: .*)?$")
 """The beginning of a traceback's last line."""
@@ -125,6 +132,8 @@ class _Minifying:
         self.error = ""
         """The result's error."""
         self.fails_alone = False
+        self.is_complete = True
+        """Whether the search for something smaller has reached its end."""
 
     def run(self, program: LaunchDescription) -> None:
         """Run the program with the minifier, then the result."""
@@ -138,15 +147,18 @@ class _Minifying:
             if outcome is not None:
                 break
         else:
-            what = "computes something else" if self._options.accuracy else "fails"
-            self.problem = f"no compile of the program {what}{', but it ends by ' + error if error else ''}"
+            if self._options.accuracy:
+                self.problem = _why_no_graph(self._comparisons(program))
+            else:
+                self.problem = f"no compile of the program fails{', but it ends by ' + error if error else ''}"
             return
         self.error = outcome.error.partition("\n")[0][:_MOST]
         result = self.result()
         if result is None:
             self.problem = f"torch's minifier has written nothing: {outcome.problem or 'no error is known'}"
             return
-        if outcome.problem is not None:
+        self.is_complete = outcome.problem is None
+        if not self.is_complete:
             _say(f"torch's minifier did not reach its end: {outcome.problem}")
         _say("running the result without the program")
         status, error = self._process([self._options.python, str(result)], self._folder)
@@ -154,6 +166,15 @@ class _Minifying:
         self.error = error if self.fails_alone else self.error
         if status < 0:
             self.fails_alone, self.error = True, f"signal {-status}"
+
+    def _comparisons(self, program: LaunchDescription) -> list[ComparisonBody]:
+        _say("running the program, to compare its calls")
+        file = self._folder / "comparisons.jsonl"
+        asked = msgspec.structs.replace(program, comparisons=str(file), with_children=True)
+        command, variables = launching(self._options.python, asked)
+        with self._input.for_a_run() as given:
+            _watched(command, {**os.environ, **variables}, Path.cwd(), lambda line: None, self._end, given)
+        return read_comparisons(file)
 
     def _outcome(self) -> MinifiedBody | None:
         file = self._folder / OUTCOME
@@ -200,6 +221,21 @@ class _Minifying:
         with self._input.for_a_run() as given:
             status = _watched(command, {**os.environ, **variables}, directory, note, self._end, given)
         return status, errors[-1]
+
+
+def _why_no_graph(calls: Sequence[ComparisonBody]) -> str:
+    """Return why no graph was minimized for wrong results, by the comparison of the program's calls."""
+    wrong = next((each for each in calls if each.compared and not each.same), None)
+    if wrong is not None:
+        place = "" if wrong.path is None else f" at {os.path.relpath(wrong.path)}:{wrong.line}"
+        why = _NOT_IN_GRAPH if wrong.stage == _DYNAMO else _PASSES
+        return f"call {wrong.call} of {wrong.function} differs{place}. Cause: {wrong.verdict} {why}"
+    reason = next((f"{each.function}: {each.verdict}" for each in calls if not each.compared), None)
+    if reason is not None:
+        return f"torch's minifier found no difference, and some calls could not be compared: {reason}"
+    if not calls:
+        return "the program made no compiled call that could be compared"
+    return f"no result differs: {len(calls)} {'call' if len(calls) == 1 else 'calls'} compared"
 
 
 def _kinds(error: str) -> set[str]:
@@ -272,7 +308,7 @@ def _print(options: argparse.Namespace, result: Path, minifying: _Minifying) -> 
         reported = JsonMinified(str(result), minifying.stage, after, before, minifying.error, minifying.fails_alone)
         sys.stdout.write(msgspec.json.encode(reported).decode() + "\n")
         return
-    smaller = "" if after < before else ": nothing smaller fails"
+    smaller = "" if after < before or not minifying.is_complete else ": nothing smaller fails"
     sys.stdout.write(
         f"{result}: {after} of {before} nodes of {_STAGES[minifying.stage]}{smaller}\n"
         f"  it fails with: {minifying.error or 'not run'}\n"

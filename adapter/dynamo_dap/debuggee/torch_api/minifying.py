@@ -134,8 +134,7 @@ class MinifyingProcess:
         name, backend = self._name, self._backend
         module: Any = sys.modules[_AFTER_DYNAMO]
         module.lookup_backend = lambda wanted: _ReturnsModules(backend) if wanted == name else lookup(wanted)
-        # The compiling thread holds this lock, and never runs on to release it.
-        MINIFYING.resolve(_LOCK)._at_fork_reinit()
+        _replace_compile_lock()
         sys.argv = ["minifier_launcher.py", "minify", "--no-isolate"]
         if "after_aot" in script and (kind := _kind_of(error)):
             sys.argv += ["--check-str", kind]
@@ -182,6 +181,13 @@ class _ReturnsModules:
         return module
 
 
+def _replace_compile_lock() -> None:
+    """Give other threads a new lock for compiles: the present thread holds the old one until the search is over."""
+    module_name, _, name = _LOCK.partition(":")
+    MINIFYING.require()
+    setattr(sys.modules[module_name], name, threading.RLock())
+
+
 def _on_new_thread(run: Callable[[], None]) -> None:
     """Call a function where no mode, trace or pool of threads of the present thread exists; a fork keeps these.
 
@@ -210,8 +216,18 @@ def _change_minifier(*, is_isolated: bool) -> None:
 
         return attempt
 
+    def fails_on_thread(fails: Callable[..., bool]) -> Callable[..., bool]:
+        def attempt(*arguments: object) -> bool:
+            # Torch keeps the metrics of a compile by thread, and fails if two backward passes are compiled in one.
+            answers: list[bool] = []
+            _on_new_thread(lambda: answers.append(fails(*arguments)))
+            return bool(answers) and answers[-1]
+
+        return attempt
+
     def changed(graph: Any, given: Any, *more: object, module_fails: Callable[..., bool], **named: object) -> Any:
-        fails = fails_in_fork(module_fails) if is_isolated else module_fails
+        _replace_compile_lock()
+        fails = fails_in_fork(module_fails) if is_isolated else fails_on_thread(module_fails)
         before = len(graph.graph.nodes)
         sys.stderr.write(f"Started off with {before} nodes\n")
         try:
