@@ -41,7 +41,7 @@ _STAGES = {
 """What is minified, by torch's name of the stage before which the graph is taken."""
 _FAILURE, _ACCURACY = "2", "4"
 _DYNAMO = "Dynamo"
-_NOT_IN_GRAPH = "It cannot be smaller: Dynamo's graph differs from the function, and a minimized program has only a graph."
+_NOT_IN_GRAPH = "It cannot be smaller: Dynamo's graph differs from the function, and a minimized program is one graph."
 _PASSES = "It was not made smaller: each compiled graph, run alone, passes the check of torch's minifier."
 """Why a difference between calls is not one that torch's minifier reduces."""
 _NODES = re.compile(r"SUCCESS: Went from (\d+) to (\d+) nodes|Started off with (\d+) nodes")
