@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "explore": {"protocol", "records"},
     "calls": {"protocol", "records"},
     "trace_logs": {"protocol", "records", "explore"},
-    "diff": {"protocol", "records", "trace_logs"},
+    "diff": {"protocol", "records", "trace_logs", "calls"},
     "server": {"protocol", "records"},
     "checking": {"protocol", "records", "debuggee.launch", "debuggee.torch_api"},
     "terminal": {"protocol", *_DATA},

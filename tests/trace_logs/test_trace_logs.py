@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,16 @@ def test_as_tlparse_reads_it(logs: Path, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.skipif(TLPARSE is None, reason="tlparse is not installed")
-@pytest.mark.parametrize("torch", ["2.9", "2.13"])
-def test_logs_of_other_torch_versions_as_tlparse_reads_them(torch: str, tmp_path: Path) -> None:
-    folder = ROOT / "fixtures" / "traces" / f"torch-{torch}"
-    assert by_us(folder, tmp_path / "events.json") == by_tlparse(folder, tmp_path / "tlparse")
+@pytest.mark.parametrize("name", [*PROGRAMS, "kernels"])
+@pytest.mark.parametrize("torch", ["2.6", "2.7", "2.8", "2.9", "2.15"])
+def test_logs_of_other_torch_versions_as_tlparse_reads_them(torch: str, name: str, tmp_path: Path) -> None:
+    with tarfile.open(ROOT / "fixtures" / "traces" / f"ten-programs-{torch}.tar.xz") as archive:
+        members = [member for member in archive.getmembers() if member.name.startswith(f"{name}/")]
+        archive.extractall(tmp_path, members, filter="data")
+    assert by_us(tmp_path / name, tmp_path / "events.json") == by_tlparse(tmp_path / name, tmp_path / "tlparse")
+    expected = {"breaks": (4, 0), "recompiles": (0, 3), "restarts": (2, 0), "full_graph": (1, 0), "dynamic": (0, 1)}
+    counts = read_trace(tmp_path / name).counts()
+    assert (counts.breaks, counts.recompiles) == {**expected, "limit": (0, 2)}.get(name, (0, 0))
 
 
 @pytest.mark.long

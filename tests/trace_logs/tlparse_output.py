@@ -70,9 +70,14 @@ def _attempts(lines: list[dict[str, Any]], started: dict[str, Any]) -> int:
 def _metrics(lines: list[dict[str, Any]]) -> dict[str, tuple[float, int | None, str | None]]:
     found = {}
     for line in lines:
-        facts = line.get("compilation_metrics")
+        # Torch 2.6 writes a reached recompile limit as a backward pass.
+        backward = line.get("bwd_compilation_metrics", {})
+        is_limit = backward.get("fail_type") == "RecompileLimitExceeded"
+        facts = backward if is_limit else line.get("compilation_metrics")
         if facts is not None:
-            seconds = facts.get("entire_frame_compile_time_s") or facts["dynamo_cumulative_compile_time_us"] / 1e6
+            seconds = (
+                facts.get("entire_frame_compile_time_s") or (facts["dynamo_cumulative_compile_time_us"] or 0) / 1e6
+            )
             found[f"{line['frame_id']}/{line['frame_compile_id']}"] = (
                 round(seconds, 5),
                 facts.get("guard_count") or 0,
@@ -113,7 +118,7 @@ def by_us(folder: Path, output: Path) -> Facts:
 
 def _kinds(log: Path) -> dict[str, str | None]:
     return {
-        one.compile_id: json.loads(one.entry.metadata)["compilation_metrics"].get("fail_type")
+        one.compile_id: json.loads(one.entry.metadata)[one.entry.kind].get("fail_type")
         for one in contents_of(log)
-        if one.entry.kind == "compilation_metrics"
+        if one.entry.kind == "compilation_metrics" or b"RecompileLimitExceeded" in one.entry.metadata
     }

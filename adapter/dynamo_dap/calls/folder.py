@@ -27,6 +27,8 @@ VERSION = 1
 CALL_FILE = "call.json"
 TENSORS_FILE = "tensors.pt"
 SOURCES_FOLDER = "sources"
+REPLAYING = "dynamo_dap.debuggee.launch.replaying"
+"""The module that makes a call again; its argument is the folder."""
 _MOST_BYTES = 256 * 2**20
 """Maximum size of ``call.json``: tensors are in another file."""
 
@@ -197,6 +199,11 @@ class SavedCall(Struct, rename="camel", omit_defaults=True):
     def lost(self) -> list[Lost]:
         """What could not be saved."""
         return [each for each in self.values if isinstance(each, Lost)]
+
+
+def is_saved_call(folder: Path) -> bool:
+    """Return whether a folder looks like one with a saved call."""
+    return (folder / CALL_FILE).is_file()
 
 
 class BadFolder(Exception):

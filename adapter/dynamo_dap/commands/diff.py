@@ -16,6 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.calls.folder import BadFolder, read_snapshot
+from dynamo_dap.commands.saved_calls import may_run
 from dynamo_dap.diff.cache_trials import trials_of, with_answers
 from dynamo_dap.diff.caches import what_is_not_cached
 from dynamo_dap.diff.comparing import compare_runs
@@ -23,6 +25,7 @@ from dynamo_dap.diff.html_page import html_page
 from dynamo_dap.diff.revisions import files_of_revision
 from dynamo_dap.diff.sides import CannotCompare, RunCommand, command_of, read_side, side_of
 from dynamo_dap.diff.text import print_caches, print_diff
+from dynamo_dap.protocol.consent import visible
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.ranks import files_of_ranks
@@ -62,6 +65,9 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
     else:
         second = options.b if options.b is not None else options.a
         sides += [(given, side_of(given, options.python)) for given in (options.a, second)]
+    for _, side in sides:
+        if isinstance(side, RunCommand) and side.saved_call is not None:
+            _ask_for(side.saved_call, yes=options.yes)
     if options.tries and not (options.caches and isinstance(sides[1][1], RunCommand)):
         raise CannotCompare("--try is for --caches with a command as B")
     if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
@@ -80,6 +86,15 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
     else:
         print_diff(diff, (one, other), report_console())
     return 1 if diff.differs else 0
+
+
+def _ask_for(folder: Path, *, yes: bool) -> None:
+    try:
+        is_wanted = may_run(read_snapshot(folder), yes=yes)
+    except BadFolder as problem:
+        raise CannotCompare(visible(str(problem))) from None
+    if not is_wanted:
+        raise CannotCompare(f"the saved call is not run: {shlex.join(['dynamo-dap', 'replay', '--show', str(folder)])}")
 
 
 def _check_page(path: Path) -> None:
@@ -142,13 +157,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap diff",
         description="Find the first place where two runs differ: functions, guards, graphs, kernels, breaks, "
-        "recompiles, and what the programs print. A side is a record, a torch trace log, or a command to "
-        "run. The exit status is 0 if nothing differs, 1 if something does, 2 if the runs cannot be compared.",
+        "recompiles, and what the programs print. A side is a record, a torch trace log, a saved call, or a "
+        "command to run. The exit status is 0 if nothing differs, 1 if something does, 2 if the runs cannot be compared.",
         epilog="A command may begin with variables and an interpreter: "
         + shlex.quote("OMP_NUM_THREADS=1 old/bin/python train.py --epochs 1"),
     )
     parser.add_argument(
-        "a", metavar="A", nargs="?", help="a record, a TORCH_TRACE folder or log, or a command in quotes"
+        "a", metavar="A", nargs="?", help="a record, a TORCH_TRACE folder or log, a saved call, or a command"
     )
     parser.add_argument(
         "b", metavar="B", nargs="?", help="the other side, given like A; without it, the command A runs twice"
@@ -180,6 +195,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("RANK", "OTHER"),
         help="compare two ranks of a job: A is a folder of trace logs or a rank's record; default: the newest record",
     )
+    parser.add_argument("--yes", action="store_true", help="agree to run the code of saved calls")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write a self-contained HTML page")
     parser.add_argument(

@@ -10,19 +10,18 @@ import argparse
 import shlex
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual
-from dynamo_dap.calls.folder import BadFolder, Snapshot, first_line, read_snapshot, reported
+from dynamo_dap.calls.folder import REPLAYING, BadFolder, Snapshot, first_line, read_snapshot, reported
 from dynamo_dap.protocol.consent import ask, visible
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.protocol.saved_calls import RecordingEnded, RecordingRun
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
-REPLAYING = "dynamo_dap.debuggee.launch.replaying"
-"""The module that makes a call again; its argument is the folder."""
 NOT_DONE, NOT_AGREED = 2, 1
 
 
@@ -101,7 +100,10 @@ def replay(arguments: list[str]) -> int:
     if options.show:
         sys.stdout.write(f"{shown(snapshot)}\n")
         return 0 if is_agreed(snapshot) else NOT_AGREED
-    if not _is_agreed(snapshot, options):
+    if options.content not in (None, snapshot.digest):
+        _fail("the folder has changed since it was shown")
+        return NOT_DONE if options.agree else NOT_AGREED
+    if not may_run(snapshot, yes=options.yes or options.agree, allowed=options.allow):
         # With --agree nobody is asked: the reason for a refusal has been printed.
         return NOT_DONE if options.agree else NOT_AGREED
     if options.agree:
@@ -123,11 +125,8 @@ def _debug(snapshot: Snapshot, options: argparse.Namespace, debugging: list[str]
     return main([*own, *debugging, "--", str(snapshot.folder)])
 
 
-def _is_agreed(snapshot: Snapshot, options: argparse.Namespace) -> bool:
-    yes = options.yes or options.agree
-    if options.content not in (None, snapshot.digest):
-        _fail("the folder has changed since it was shown")
-        return False
+def may_run(snapshot: Snapshot, *, yes: bool, allowed: Sequence[str] = ()) -> bool:
+    """Return whether the user agrees to run a saved call; print why not."""
     if not yes and is_agreed(snapshot):
         return True
     if not yes:
@@ -137,7 +136,7 @@ def _is_agreed(snapshot: Snapshot, options: argparse.Namespace) -> bool:
             _fail("cannot ask for consent without a terminal: give --yes to run it")
         if not is_wanted:
             return False
-    refused = [each for each in unusual(snapshot.call) if each not in options.allow]
+    refused = [each for each in unusual(snapshot.call) if each not in allowed]
     if refused:
         _fail(f"the call names what a saved call may not; allow each with --allow: {visible(', '.join(refused))}")
         return False

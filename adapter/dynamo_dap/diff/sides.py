@@ -1,4 +1,4 @@
-"""Reads one side of a comparison: a record, a trace log, or a command to run. Runs on the command's main thread."""
+"""Reads one side of a comparison: a record, a trace log, a saved call, or a command to run. Runs on the command's main thread."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.calls.folder import REPLAYING, is_saved_call
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
 from dynamo_dap.protocol.hashed_calls import SUFFIX as HASHED_SUFFIX
 from dynamo_dap.protocol.hashed_calls import HashedCall
@@ -43,6 +44,8 @@ class RunCommand:
     variables: Mapping[str, str] = field(default_factory=dict)
     folder: Path | None = None
     """Where it runs; None for the working directory."""
+    saved_call: Path | None = None
+    """The folder of the saved call that it makes again. The user has to agree to run it."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Run:
 
 
 def side_of(given: str, python: str) -> Path | RunCommand:
-    """Return what the user gave: a record or a trace, or a command.
+    """Return what the user gave: a record or a trace, or a command. A saved call is a command that makes it again.
 
     Raises:
         CannotCompare: it is neither.
@@ -81,12 +84,14 @@ def side_of(given: str, python: str) -> Path | RunCommand:
     if path.is_dir():
         if is_trace(path):
             return path
-        raise CannotCompare(f"{given} has no trace log of torch")
+        if is_saved_call(path):
+            return _repeating(path, python, {})
+        raise CannotCompare(f"{given} has neither a trace log of torch nor a saved call")
     return command_of(given, python)
 
 
 def command_of(given: str, python: str, folder: Path | None = None) -> RunCommand:
-    """Parse ``NAME=value python -m module argument``; interpreter and variables may be missing.
+    """Parse ``NAME=value python -m module argument``, or a saved call; interpreter and variables may be missing.
 
     It will run in ``folder``, or in the working directory.
 
@@ -101,15 +106,19 @@ def command_of(given: str, python: str, folder: Path | None = None) -> RunComman
     while words and _ASSIGNMENT.match(words[0]):
         name, _, value = words.pop(0).partition("=")
         variables[name] = value
-    if words and not words[0].endswith(".py") and words[0] != "-m":
+    if words and not words[0].endswith(".py") and words[0] != "-m" and not is_saved_call(Path(words[0])):
         python = words.pop(0)
+    if len(words) == 1 and folder is None and is_saved_call(Path(words[0])):
+        return _repeating(Path(words[0]), python, variables)
     if folder is not None and os.sep in python:
         python = str(Path.cwd() / python)
     if words[:1] == ["-m"] and len(words) > 1:
         description = LaunchDescription(module=words[1], args=words[2:], with_children=True)
         return RunCommand(python, description, variables, folder)
     if not words:
-        raise CannotCompare(f"{given} is not a record, a trace log or a command that runs a Python program")
+        raise CannotCompare(
+            f"{given} is not a record, a trace log, a saved call or a command that runs a Python program"
+        )
     if folder is not None and Path(words[0]).is_absolute():
         raise CannotCompare(f"{words[0]} is the same file in both revisions: give its path below this folder")
     path = words[0] if folder is None else str(folder / words[0])
@@ -118,6 +127,11 @@ def command_of(given: str, python: str, folder: Path | None = None) -> RunComman
         raise CannotCompare(f"cannot run {words[0]}: {problem}")
     description = LaunchDescription(program=words[0], args=words[1:], with_children=True)
     return RunCommand(python, description, variables, folder)
+
+
+def _repeating(folder: Path, python: str, variables: Mapping[str, str]) -> RunCommand:
+    folder = folder.resolve()
+    return RunCommand(python, LaunchDescription(module=REPLAYING, args=[str(folder)]), variables, saved_call=folder)
 
 
 def read_side(
@@ -166,10 +180,14 @@ def _ran(given: str, side: RunCommand, *, with_values: bool, cache_folder: str |
         records = []
         for path in sorted(Path(folder).rglob(f"*{SUFFIX}"), key=lambda each: (len(each.parts), each.name)):
             try:
-                records.append(read_record(path))
+                record = read_record(path)
             except UnreadableRecord:
                 # A process was killed when it began to write.
                 continue
+            if side.saved_call is not None and record.started is not None:
+                # Its code is in that folder.
+                record.started = msgspec.structs.replace(record.started, cwd=str(side.saved_call))
+            records.append(record)
         calls = {path.name: _calls_in(path) for path in sorted(values.iterdir())} if with_values else None
     return Run(given, records, 128 - status if status < 0 else status, printed, calls)
 

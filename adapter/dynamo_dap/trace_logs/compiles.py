@@ -348,7 +348,7 @@ class Translation:
 
     def _ended(self, entry: Entry) -> None:
         metrics = msgspec.json.decode(entry.metadata, type=_Metrics)
-        facts = metrics.compilation_metrics or {}
+        facts = metrics.compilation_metrics or metrics.bwd_compilation_metrics or {}
         if metrics.compile_id is not None and metrics.compile_id not in self._ongoing:
             self._begin_late(metrics.compile_id, facts)
         known = self._compiled(metrics)
@@ -449,6 +449,9 @@ class Translation:
         metrics = msgspec.json.decode(entry.metadata, type=_Metrics)
         known = self._compiled(metrics)
         facts = metrics.bwd_compilation_metrics or {}
+        if known is None and facts.get("fail_type") == "RecompileLimitExceeded":
+            # Torch 2.6 writes a reached limit as a backward pass.
+            self._ended(entry)
         seconds = _seconds(facts, ("inductor_compile_time_s", "duration_us"))
         if known is not None and seconds is not None:
             known[1].phases["backward"] = known[1].phases.get("backward", 0.0) + seconds
