@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_line, read_snapshot, reported
-from dynamo_dap.commands.saved_calls import REPLAYING
+from dynamo_dap.calls.folder import CALL_FILE, REPLAYING, TENSORS_FILE, BadFolder, first_line, read_snapshot, reported
 from dynamo_dap.protocol.contract import RECORD_CALL
 from dynamo_dap.protocol.saved_calls import RecordCallBody
 from tests.client import Fixture, Session, zygote

@@ -65,9 +65,7 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
     else:
         second = options.b if options.b is not None else options.a
         sides += [(given, side_of(given, options.python)) for given in (options.a, second)]
-    for _, side in sides:
-        if isinstance(side, RunCommand) and side.saved_call is not None:
-            _ask_for(side.saved_call, yes=options.yes)
+    _ask_for_calls([side for _, side in sides], yes=options.yes)
     if options.tries and not (options.caches and isinstance(sides[1][1], RunCommand)):
         raise CannotCompare("--try is for --caches with a command as B")
     if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
@@ -88,13 +86,15 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
     return 1 if diff.differs else 0
 
 
-def _ask_for(folder: Path, *, yes: bool) -> None:
-    try:
-        is_wanted = may_run(read_snapshot(folder), yes=yes)
-    except BadFolder as problem:
-        raise CannotCompare(visible(str(problem))) from None
-    if not is_wanted:
-        raise CannotCompare(f"the saved call is not run: {shlex.join(['dynamo-dap', 'replay', '--show', str(folder)])}")
+def _ask_for_calls(sides: Sequence[Path | RunCommand], *, yes: bool) -> None:
+    for folder in [side.saved_call for side in sides if isinstance(side, RunCommand) and side.saved_call is not None]:
+        try:
+            is_wanted = may_run(read_snapshot(folder), yes=yes)
+        except BadFolder as problem:
+            raise CannotCompare(visible(str(problem))) from None
+        if not is_wanted:
+            command = shlex.join(["dynamo-dap", "replay", "--show", str(folder)])
+            raise CannotCompare(f"the saved call is not run: {command}")
 
 
 def _check_page(path: Path) -> None:
@@ -158,7 +158,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="dynamo-dap diff",
         description="Find the first place where two runs differ: functions, guards, graphs, kernels, breaks, "
         "recompiles, and what the programs print. A side is a record, a torch trace log, a saved call, or a "
-        "command to run. The exit status is 0 if nothing differs, 1 if something does, 2 if the runs cannot be compared.",
+        "command to run. The exit status is 0 if nothing differs, 1 if something does, 2 if the runs cannot be "
+        "compared.",
         epilog="A command may begin with variables and an interpreter: "
         + shlex.quote("OMP_NUM_THREADS=1 old/bin/python train.py --epochs 1"),
     )

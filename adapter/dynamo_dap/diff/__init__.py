@@ -1,4 +1,5 @@
 """``dynamo-dap diff``: compares what two runs compiled, and finds where they first differ.
 
-May import ``protocol``, ``records``, ``calls`` and ``trace_logs``. Never imports torch, and executes nothing that a record names.
+May import ``protocol``, ``records``, ``calls`` and ``trace_logs``. Never imports torch, and executes
+nothing that a record names.
 """

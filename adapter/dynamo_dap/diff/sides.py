@@ -1,4 +1,7 @@
-"""Reads one side of a comparison: a record, a trace log, a saved call, or a command to run. Runs on the command's main thread."""
+"""Reads one side of a comparison: a record, a trace log, a saved call, or a command to run.
+
+Runs on the command's main thread.
+"""
 
 from __future__ import annotations
 
