@@ -36,7 +36,7 @@ from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.torch_api.graph_runs import GraphRun
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import Known, TensorForm
 from dynamo_dap.protocol.types import SourceBreakpoint
@@ -192,7 +192,7 @@ def traced_visits(visits: Visits) -> Iterator[None]:
 
     def starts_line(self: Any, line: int) -> None:
         original(self, line)
-        if retraced_call() is None or not _is_of_library(self.f_code.co_filename) or last[0] == (id(self), line):
+        if replayed_call() is None or not _is_of_library(self.f_code.co_filename) or last[0] == (id(self), line):
             return
         last[0] = (id(self), line)
         visits[self.f_code.co_filename, line].append(_kept(dict(_values(TracedFrame(self)))))

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from dynamo_dap.debuggee.numerics.backward_passes import KeptCall
 from dynamo_dap.debuggee.numerics.gradients import GradientRun
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
 from dynamo_dap.protocol.types import SourceBreakpoint
@@ -158,7 +158,7 @@ class Looking(EveryLine):
 
         def starts_line(translator: Any, line: int) -> None:
             original(translator, line)
-            call, path = retraced_call(), translator.f_code.co_filename
+            call, path = replayed_call(), translator.f_code.co_filename
             if call is None or call.in_backward is None or not self.wanted(path) or last.get(id(translator)) == line:
                 return  # it goes on with the line, after a call
             last[id(translator)] = line

@@ -28,7 +28,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from dynamo_dap.debuggee.agent.stepping import StepKind
-from dynamo_dap.debuggee.history import snapshots, trace_changes, trace_log
+from dynamo_dap.debuggee.history import snapshots, state_log, trace_changes
 from tests.benchmarks.debugged import DebuggedProgram
 from tests.compile_time.travelling import Move, travelling
 from tests.run_time.in_process import SeenStop
@@ -150,7 +150,7 @@ class LoggedTraces:
 
         def look(stop: SeenStop) -> Move | None:
             if stop.frame.position.line == self._last and stop.stop.past is not None and not found:
-                files = [tracemalloc.Filter(True, str(each.__file__)) for each in (trace_log, snapshots, trace_changes)]
+                files = [tracemalloc.Filter(True, str(each.__file__)) for each in (state_log, snapshots, trace_changes)]
                 taken = tracemalloc.take_snapshot().filter_traces(files).statistics("filename")
                 found.append((sum(each.size for each in taken), stop.stop.past.timeline(0, 1).total))
             return None

@@ -23,21 +23,21 @@ from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngin
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.history.attempts import Attempt
-from dynamo_dap.debuggee.history.saved_traces import CannotKeep
+from dynamo_dap.debuggee.history.saved_traces import CannotReuse
+from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.history.time_travel import Past
-from dynamo_dap.debuggee.history.trace_logs import TraceLogs
 from dynamo_dap.debuggee.torch_api.cache_entries import forget_entry
 from dynamo_dap.debuggee.torch_api.generated_code import live_entries
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
-from dynamo_dap.debuggee.torch_api.retracing import (
+from dynamo_dap.debuggee.torch_api.replays import (
     CachedCall,
     CompleteTrace,
     Replay,
     clear,
-    retraced_call,
-    trace_again,
+    replayed_call,
+    run_replay,
 )
-from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph, KeptGraphInCall
+from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph, SavedGraphInCall
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.tracing_hooks import add_line_hook
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
@@ -59,7 +59,7 @@ class EveryCall(CachedCallStops):
     """Traces every cached call again, whatever is set."""
 
     def __init__(self, host: Any) -> None:
-        self.logs = TraceLogs(CodeFactsCache(), lambda: False)
+        self.logs = StateLogs(CodeFactsCache(), lambda: False)
         self.visits = ProgressOfTraces()
         stops: Any = self
         super().__init__(host, self.logs, stops, lambda call: None)
@@ -113,7 +113,7 @@ def test_nothing_changes(program: Any) -> None:
     observe(program, runs=3)
     alone = parts(observe(program, runs=3))
     looker = Looker(lazy=True)
-    seen = EachLine(lambda frame: looker(frame) if retraced_call() is not None else None)
+    seen = EachLine(lambda frame: looker(frame) if replayed_call() is not None else None)
     with every_cached_call(EveryCall) as calls:
         watched = parts(observe(program, watch=seen, runs=3))
     assert calls.followed, "the cache served no call"
@@ -146,7 +146,7 @@ def test_nothing_changes_when_traces_end_early(program: Any) -> None:
 
     def look(frame: TracedFrame) -> None:
         nonlocal count, ended, limit
-        if retraced_call() is None:
+        if replayed_call() is None:
             return
         if calls.followed > limit:
             count, limit = 0, calls.followed
@@ -168,7 +168,7 @@ class Predicting(EveryCall):
     def __init__(self, host: Any) -> None:
         super().__init__(host)
         self.compared = 0
-        self._graphs: dict[tuple[int, str], tuple[KeptGraph, list[Any]]] = {}
+        self._graphs: dict[tuple[int, str], tuple[SavedGraph, list[Any]]] = {}
         self._attempt: object = None
         self._predicted: list[Any] = []
 
@@ -177,12 +177,12 @@ class Predicting(EveryCall):
         self._predicted = []
         if key in self._graphs:
             graph, visits = self._graphs[key]
-            in_call = KeptGraphInCall(graph, call)
+            in_call = SavedGraphInCall(graph, call)
             for node, count in visits:
                 self._predicted.append(_value(lambda node=node, count=count: in_call.value_of(node, count)))
             # What comes next keeps and compares anew.
         self._visits: list[Any] = []
-        self._graph, self._at = KeptGraph(), 0
+        self._graph, self._at = SavedGraph(), 0
         try:
             return super().stop_in(call, known)
         finally:
@@ -194,7 +194,7 @@ class Predicting(EveryCall):
         """Keep, and compare, what the locals of ``frame`` are."""
         if self._attempt is not frame.attempt:  # the first, or the trace begins again
             self._graph.close()
-            self._attempt, self._graph, self._visits, self._at = frame.attempt, KeptGraph(), [], 0
+            self._attempt, self._graph, self._visits, self._at = frame.attempt, SavedGraph(), [], 0
         count = frame.keep_graph(self._graph)
         for _, node in tensors_of(frame):
             try:
@@ -237,7 +237,7 @@ class Keeping(EveryCall):
             return CachedCallStops.stop_in(self, call, known)
         self._is_looking = self._once.is_new((call.code, call.compile_id))
         self._is_tracing_only = True
-        trace_again(SilentRun(call))
+        run_replay(SilentRun(call))
         self.logs.forget()
         self._is_tracing_only, self._attempt = False, None
         if known.kept is None:
@@ -248,7 +248,7 @@ class Keeping(EveryCall):
 
     def look_if_cached(self, frame: TracedFrame) -> None:
         """Look, but not at the traces of real compiles."""
-        if retraced_call() is not None:
+        if replayed_call() is not None:
             self.look(frame)
 
     def look(self, frame: TracedFrame) -> None:
@@ -425,7 +425,7 @@ def test_later_calls_are_predicted_by_the_graph_of_the_first(program: Any) -> No
     observe(program, runs=4)
     alone = parts(observe(program, runs=4))
     with every_cached_call(Predicting) as calls:
-        seen = EachLine(lambda frame: calls.look(frame) if retraced_call() is not None else None)
+        seen = EachLine(lambda frame: calls.look(frame) if replayed_call() is not None else None)
         watched = parts(observe(program, watch=seen, runs=4))
     assert calls.compared or program is transforms, "nothing was predicted"
     for name, value in alone.items():
@@ -438,7 +438,7 @@ def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def refuse(trace: CompleteTrace, *_: object) -> NoReturn:
         clear(trace.output)
-        raise CannotKeep("for a test")
+        raise CannotReuse("for a test")
 
     monkeypatch.setattr(cached_calls, "SavedTrace", refuse)
 
@@ -535,7 +535,7 @@ def test_a_hit_count_needs_no_frame(name: str, scaler: Calls, monkeypatch: pytes
 
 
 def test_the_length_of_a_list_needs_no_graph(scaler: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KeptGraphInCall, "value_of", lambda *_: pytest.fail("the graph has run"))
+    monkeypatch.setattr(SavedGraphInCall, "value_of", lambda *_: pytest.fail("the graph has run"))
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), condition="len(parts) == 3"))
     assert scaler.traced == 1
     assert not scaler.stops
@@ -546,7 +546,7 @@ def traced_lines(scaler: Calls) -> list[list[int]]:
     lines: list[list[int]] = []
 
     def note(translator: Any) -> None:
-        if retraced_call() is not None and translator.f_code.co_name == "forward":
+        if replayed_call() is not None and translator.f_code.co_name == "forward":
             lines[-1].append(translator.lineno)
 
     patches = Patches("noting lines")
@@ -613,13 +613,13 @@ def scaler(monkeypatch: pytest.MonkeyPatch) -> Calls:
     host: Any = ScriptedHost(lambda stop: calls.stops.append(str(stop.stop.description)), mode="both")
     host.eager_debugger = NoEagerDebugger()
     calls = Calls(host)
-    original = vars(cached_calls)["trace_again"]
+    original = vars(cached_calls)["run_replay"]
 
-    def trace_again(replay: Replay, **options: Any) -> Any:
+    def run_replay(replay: Replay, **options: Any) -> Any:
         calls.traced += 1
         return original(replay, **options)
 
-    monkeypatch.setattr(cached_calls, "trace_again", trace_again)
+    monkeypatch.setattr(cached_calls, "run_replay", run_replay)
     return calls
 
 

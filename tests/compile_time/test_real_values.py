@@ -307,13 +307,13 @@ def test_what_nothing_leads_to_any_more_is_let_go_of(monkeypatch: pytest.MonkeyP
     limit_real_values(Limits())
     assert values_at_the_end(all_kept, ones)["last"][0].item() == 2.0**50
     held: list[int] = []
-    original = GraphRun.bring_up_to
+    original = GraphRun.run_missing
 
-    def bring_up_to(self: GraphRun, *arguments: Any) -> None:
+    def run_missing(self: GraphRun, *arguments: Any) -> None:
         original(self, *arguments)
         held.append(self._bytes)
 
-    monkeypatch.setattr(GraphRun, "bring_up_to", bring_up_to)
+    monkeypatch.setattr(GraphRun, "run_missing", run_missing)
 
     def look(frame: TracedFrame) -> None:
         if frame.code.co_name in ("fn", "all_kept"):

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from dynamo_dap.debuggee.agent.stepping import StepKind
-from dynamo_dap.debuggee.history import trace_log
-from dynamo_dap.debuggee.history.snapshots import FrameThen, Snapshot
-from dynamo_dap.debuggee.history.trace_log import TraceLog
+from dynamo_dap.debuggee.history import state_log
+from dynamo_dap.debuggee.history.snapshots import PastFrame, Snapshot
+from dynamo_dap.debuggee.history.state_log import StateLog
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, Compiled, encoder_layer, functions
@@ -359,8 +359,8 @@ class AsFarAsItGoes(BackAndForth):
 
 def test_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest looks as it did."""
-    monkeypatch.setattr(trace_log, "MAXIMUM_SNAPSHOTS", 200)
-    monkeypatch.setattr(trace_log, "_FORGOTTEN_AT_ONCE", 50)
+    monkeypatch.setattr(state_log, "MAXIMUM_SNAPSHOTS", 200)
+    monkeypatch.setattr(state_log, "_FORGOTTEN_AT_ONCE", 50)
     lines = {programs.__file__: lines_of(programs.__file__)}
     first = recorded(programs.objects, lines, _STEP_IN)[0]
     travel = AsFarAsItGoes(recorded(programs.objects, lines, _STEP_IN), _STEP_IN)
@@ -376,21 +376,21 @@ class Twins:
     """Logs that note each snapshot as a whole, beside logs that note most by what differs from later ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._note, self._close = TraceLog.note, TraceLog.close
-        self._twins: dict[int, TraceLog] = {}
+        self._note, self._close = StateLog.note, StateLog.close
+        self._twins: dict[int, StateLog] = {}
         self.compared = self.reported = 0
         self.differences: list[str] = []
         twins = self
 
-        def note(log: TraceLog, frame: Any, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
+        def note(log: StateLog, frame: Any, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
             twins._note(log, frame, position, is_line=is_line, as_a_whole=as_a_whole)
             twin = twins._twins.get(id(log))
             if twin is None:
-                twin = twins._twins[id(log)] = TraceLog(frame)
+                twin = twins._twins[id(log)] = StateLog(frame)
                 twin._changes, twin._snapshots.changed = log._changes, log._snapshots.changed
             twins._note(twin, frame, position, is_line=is_line, as_a_whole=True)
 
-        def close(log: TraceLog) -> None:
+        def close(log: StateLog) -> None:
             twin = twins._twins.pop(id(log), None)
             if twin is not None:
                 try:
@@ -399,10 +399,10 @@ class Twins:
                     twins.differences.append(f"{type(problem).__name__}: {problem}")
             twins._close(log)
 
-        monkeypatch.setattr(TraceLog, "note", note)
-        monkeypatch.setattr(TraceLog, "close", close)
+        monkeypatch.setattr(StateLog, "note", note)
+        monkeypatch.setattr(StateLog, "close", close)
 
-    def _compare(self, log: TraceLog, twin: TraceLog) -> None:
+    def _compare(self, log: StateLog, twin: StateLog) -> None:
         assert len(log.snapshots) == len(twin.snapshots)
         self.reported += len(log.snapshots) - log.snapshots.noted
         for at, (one, other) in enumerate(zip(log.snapshots, twin.snapshots, strict=True)):
@@ -423,7 +423,7 @@ def _parts(snapshot: Snapshot) -> dict[str, Any]:
     return parts
 
 
-def _parts_of_function(then: FrameThen) -> list[Any]:
+def _parts_of_function(then: PastFrame) -> list[Any]:
     return [
         id(then.translator),
         {name: id(tracker) for name, tracker in then.locals.items()},

@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from dynamo_dap.protocol.authorization import show_token
-from dynamo_dap.server.launching.handing_over import Giver, NotTaken, Taker
+from dynamo_dap.server.launching.handing_over import ConnectionGiver, ConnectionTaker, NotTaken
 from dynamo_dap.server.launching.program_listener import ProgramListener
 
 INFORMATION = msgspec.Raw(b'{"processId":1}')
 
 
-def giving(scenario: Callable[[ProgramListener, Giver], Awaitable[None]]) -> None:
+def giving(scenario: Callable[[ProgramListener, ConnectionGiver], Awaitable[None]]) -> None:
     async def run() -> None:
         listener = ProgramListener("127.0.0.1", 0, lambda host: None)
-        giver = Giver(listener)
+        giver = ConnectionGiver(listener)
         try:
             await scenario(listener, giver)
         finally:
@@ -32,7 +32,7 @@ def giving(scenario: Callable[[ProgramListener, Giver], Awaitable[None]]) -> Non
 
 
 def test_only_who_has_the_token_gets_a_connection() -> None:
-    async def scenario(_: ProgramListener, giver: Giver) -> None:
+    async def scenario(_: ProgramListener, giver: ConnectionGiver) -> None:
         program, connected = socket.socketpair()
         taken = asyncio.Event()
         target = giver.offer(connected, INFORMATION, taken.set, is_local=True)
@@ -40,16 +40,16 @@ def test_only_who_has_the_token_gets_a_connection() -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         for wrong in ("", "guessed", target.access_token[:-1]):
             with pytest.raises(NotTaken, match="not offered"):
-                await Taker(msgspec.structs.replace(target, access_token=wrong)).take(None)
+                await ConnectionTaker(msgspec.structs.replace(target, access_token=wrong)).take(None)
         assert not taken.is_set()
         program.sendall(b"said before it was taken")
-        taker = Taker(target)
+        taker = ConnectionTaker(target)
         received, information = await taker.take(None)
         assert bytes(information).strip() == bytes(INFORMATION)
         assert taken.is_set()
         assert not giver.withdraw(target), "it is taken"
         with pytest.raises(NotTaken, match="not offered"):
-            await Taker(target).take(None)
+            await ConnectionTaker(target).take(None)
         # The process that had it is no longer part of it.
         taker.close()
         giver.close()
@@ -65,9 +65,9 @@ def test_only_who_has_the_token_gets_a_connection() -> None:
 
 
 def test_debugpy_follows_by_a_token_of_its_own() -> None:
-    async def scenario(listener: ProgramListener, giver: Giver) -> None:
+    async def scenario(listener: ProgramListener, giver: ConnectionGiver) -> None:
         program, connected = socket.socketpair()
-        taker = Taker(giver.offer(connected, INFORMATION, lambda: None, is_local=True))
+        taker = ConnectionTaker(giver.offer(connected, INFORMATION, lambda: None, is_local=True))
         received, _ = await taker.take("debugpy's")
         received.close()
         program.close()
@@ -97,7 +97,7 @@ def test_debugpy_follows_by_a_token_of_its_own() -> None:
 
 
 def test_what_nobody_takes_is_ended() -> None:
-    async def scenario(_: ProgramListener, giver: Giver) -> None:
+    async def scenario(_: ProgramListener, giver: ConnectionGiver) -> None:
         programs = [socket.socketpair() for _ in range(2)]
         targets = [giver.offer(pair[1], INFORMATION, lambda: None, is_local=True) for pair in programs]
         assert giver.withdraw(targets[0])
@@ -105,7 +105,7 @@ def test_what_nobody_takes_is_ended() -> None:
         giver.close()
         assert programs[1][0].recv(1) == b""
         with pytest.raises(NotTaken):
-            await Taker(targets[1]).take(None)
+            await ConnectionTaker(targets[1]).take(None)
         for pair in programs:
             pair[0].close()
 

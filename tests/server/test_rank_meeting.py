@@ -27,7 +27,7 @@ from dynamo_dap.protocol.ranks import (
 )
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.loop_connection import LoopConnection, Unheard
+from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
 from dynamo_dap.server.rank_meeting import RankMeeting
 from dynamo_dap.server.rank_member import RankMember
 
@@ -58,7 +58,7 @@ class Meeting(RankMeeting):
         self.heard.put_nowait(None)
 
 
-class Member(Unheard):
+class Member(HandshakeReceiver):
     """The session of a rank, as the meeting sees it."""
 
     def __init__(self, name: str, meeting: Meeting) -> None:

@@ -52,7 +52,7 @@ while case "$1" in -*) true;; *) false;; esac; do
 done
 exec {python} $options {hiding} "$@"
 """
-CENTRAL = ("tracing_hooks", "traced_frame", "retracing", "generated_code")
+CENTRAL = ("tracing_hooks", "traced_frame", "replays", "generated_code")
 """The modules whose names the suite hides."""
 
 OF_REPLAYS = ("torch._C:DisableTorchFunction",)

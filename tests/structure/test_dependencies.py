@@ -58,7 +58,7 @@ MAY_IMPORT = {
         for number, name in enumerate(_DEBUGGEE)
     },
 }
-"""What each room may import of the others."""
+"""What each package may import of the others."""
 
 _STILL_UPWARD: set[tuple[str, str]] = {
     ("assistants.questions", "commands"),
@@ -78,7 +78,7 @@ _STILL_TOUCH_TORCH: set[str] = {
     "history.saved_traces",
     "history.snapshots",
     "history.trace_changes",
-    "history.trace_log",
+    "history.state_log",
     "inductor.bisecting",
     "inductor.explored_stages",
     "inductor.lowering_hooks",
@@ -86,7 +86,7 @@ _STILL_TOUCH_TORCH: set[str] = {
     "numerics.comparisons",
     "numerics.gradients",
     "replay.graph_calls",
-    "replay.replays",
+    "replay.replayed_graph",
     "triton.generated_kernels",
 }
 """Modules of features that touch torch's private parts themselves today; only ``torch_api`` should."""
@@ -103,28 +103,28 @@ _WRITTEN_BY_USERS = {
 _PRIVATE_OF_TORCH = re.compile(r"torch(\.\w+)*\.(_[a-zA-Z]\w*|fx\.experimental)(\.\w+)*")
 
 
-def room_of(name: str) -> str | None:
-    """The room a dotted name is in; None for the modules that stand before all packages, and for other packages."""
+def package_of(name: str) -> str | None:
+    """The package a dotted name is in; None for the modules that stand before all packages, and for other packages."""
     parts = name.split(".")
     if parts[0] != "dynamo_dap" or len(parts) < 2:
         return None
-    room = ".".join(parts[1:3]) if parts[1] == "debuggee" and len(parts) > 2 else parts[1]
-    return room if (ADAPTER / "dynamo_dap" / room.replace(".", "/")).is_dir() else None
+    package = ".".join(parts[1:3]) if parts[1] == "debuggee" and len(parts) > 2 else parts[1]
+    return package if (ADAPTER / "dynamo_dap" / package.replace(".", "/")).is_dir() else None
 
 
 def _wrong_imports(modules: Iterable[Module]) -> list[str]:
     wrong = []
     for module in modules:
-        room = room_of(module.name)
-        if room is None or room == "debuggee":
+        package = package_of(module.name)
+        if package is None or package == "debuggee":
             continue
-        assert room in MAY_IMPORT, f"the room {room} has no place in the order of rooms yet"
+        assert package in MAY_IMPORT, f"the package {package} has no place in the order of rooms yet"
         for imported, line in module.imports():
-            other = room_of(imported)
-            if other is None or other in (room, "debuggee") or other in MAY_IMPORT[room]:
+            other = package_of(imported)
+            if other is None or other in (package, "debuggee") or other in MAY_IMPORT[package]:
                 continue
             if (_below_package(module.name), other) not in _STILL_UPWARD:
-                wrong.append(f"{module.path.relative_to(ADAPTER)}:{line}: {room} imports {imported}")
+                wrong.append(f"{module.path.relative_to(ADAPTER)}:{line}: {package} imports {imported}")
     return wrong
 
 
@@ -142,7 +142,7 @@ def test_no_exception_outlives_its_import() -> None:
         (_below_package(module.name), other)
         for module in adapter_modules()
         for imported, _ in module.imports()
-        if (other := room_of(imported)) is not None
+        if (other := package_of(imported)) is not None
     }
     assert found >= _STILL_UPWARD
     names = {module.name.removeprefix("dynamo_dap.debuggee.") for module in _that_touch_torch(adapter_modules())}
@@ -150,7 +150,7 @@ def test_no_exception_outlives_its_import() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "wrong", "right"),
+    ("package", "wrong", "right"),
     [
         ("debuggee.trace", "debuggee.launch.program", "debuggee.values.model"),
         ("debuggee.generated", "debuggee.trace.stepping", "debuggee.agent.frames"),
@@ -161,15 +161,15 @@ def test_no_exception_outlives_its_import() -> None:
         ("protocol", "records.model", "protocol.framing"),
     ],
 )
-def test_the_check_sees_a_wrong_import(room: str, wrong: str, right: str) -> None:
+def test_the_check_sees_a_wrong_import(package: str, wrong: str, right: str) -> None:
     """Whether it imports the module or a name of it, at the top or in a function."""
     for line in (
         f"import dynamo_dap.{wrong}",
         "def f():\n    from dynamo_dap.{} import {}".format(*wrong.rsplit(".", 1)),
     ):
-        module = _Written(ADAPTER / "dynamo_dap" / room.replace(".", "/") / "written.py", f"{line}\n")
-        assert [one.partition(": ")[2] for one in _wrong_imports([module])] == [f"{room} imports dynamo_dap.{wrong}"]
-    module = _Written(ADAPTER / "dynamo_dap" / room.replace(".", "/") / "written.py", f"import dynamo_dap.{right}\n")
+        module = _Written(ADAPTER / "dynamo_dap" / package.replace(".", "/") / "written.py", f"{line}\n")
+        assert [one.partition(": ")[2] for one in _wrong_imports([module])] == [f"{package} imports dynamo_dap.{wrong}"]
+    module = _Written(ADAPTER / "dynamo_dap" / package.replace(".", "/") / "written.py", f"import dynamo_dap.{right}\n")
     assert _wrong_imports([module]) == []
 
 
@@ -186,7 +186,7 @@ class _Written(Module):
 
 
 def _may_touch_torch(module: Module) -> bool:
-    return room_of(module.name) == "debuggee.torch_api" or _below_package(module.name) in _STILL_TOUCH_TORCH
+    return package_of(module.name) == "debuggee.torch_api" or _below_package(module.name) in _STILL_TOUCH_TORCH
 
 
 def _that_touch_torch(modules: Iterable[Module]) -> list[Module]:
@@ -194,7 +194,7 @@ def _that_touch_torch(modules: Iterable[Module]) -> list[Module]:
     return [
         module
         for module in modules
-        if room_of(module.name) not in (*_WITHOUT_DYNAMO, "debuggee.torch_api")
+        if package_of(module.name) not in (*_WITHOUT_DYNAMO, "debuggee.torch_api")
         and (_named_parts(module) or _read_attributes(module))
     ]
 
@@ -237,7 +237,7 @@ def test_only_the_run_of_a_trace_says_why_it_runs() -> None:
         _below_package(module.name)
         for module in adapter_modules()
         for imported, _ in module.imports()
-        if imported.endswith((".retraced_call", ".current_replay")) and room_of(module.name) != "debuggee.torch_api"
+        if imported.endswith((".replayed_call", ".current_replay")) and package_of(module.name) != "debuggee.torch_api"
     }
     assert asked == {"trace.runs"}
 
@@ -277,7 +277,7 @@ _WITHOUT_DYNAMO = (
 def _attributes_of_dynamo(modules: Iterable[Module]) -> list[str]:
     wrong = []
     for module in modules:
-        if room_of(module.name) not in _WITHOUT_DYNAMO and not _may_touch_torch(module):
+        if package_of(module.name) not in _WITHOUT_DYNAMO and not _may_touch_torch(module):
             wrong += [f"{module.path.relative_to(ADAPTER)}:{line}: {name}" for name, line in _read_attributes(module)]
     return wrong
 
@@ -353,7 +353,7 @@ def test_importing_everything_of_ours_imports_no_torch() -> None:
     names = [module.name for module in adapter_modules() if not module.name.endswith("__main__")]
     # Its SDK is an extra, which not every environment has.
     if importlib.util.find_spec("mcp") is None:
-        names = [name for name in names if room_of(name) not in ("assistants", "commands")]
+        names = [name for name in names if package_of(name) not in ("assistants", "commands")]
     program = (
         "import importlib, sys\n"
         "sys.modules['torch'] = None\n"

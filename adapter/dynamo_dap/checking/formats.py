@@ -48,7 +48,7 @@ class Process(Struct, rename="camel", frozen=True):
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProgramOutcome:
     """The program's outcome."""
 
     status: int | None
@@ -91,7 +91,7 @@ class JsonReport(Struct, rename="camel"):
     processes: list[Process]
 
 
-def as_json(verdict: Verdict, found: Found, ran: Ran) -> bytes:
+def as_json(verdict: Verdict, found: Found, ran: ProgramOutcome) -> bytes:
     """Return everything, as ``JsonReport``."""
     totals = found.program.totals
     report = JsonReport(

@@ -18,7 +18,15 @@ import msgspec
 from rich.console import Console
 
 from dynamo_dap.checking.findings import Found, findings_in
-from dynamo_dap.checking.formats import Ran, as_json, as_junit, as_sarif, print_verdict, processes_of, workflow_commands
+from dynamo_dap.checking.formats import (
+    ProgramOutcome,
+    as_json,
+    as_junit,
+    as_sarif,
+    print_verdict,
+    processes_of,
+    workflow_commands,
+)
 from dynamo_dap.checking.settings import (
     Limits,
     Settings,
@@ -63,7 +71,7 @@ def main(arguments: list[str]) -> int:
             write_baseline(Path(str(settings.baseline)), found)
         # Accepted findings are no longer new.
         verdict = judge(found, settings.complete())
-        _write(options, verdict, found, Ran(status, processes_of(records)), folder)
+        _write(options, verdict, found, ProgramOutcome(status, processes_of(records)), folder)
     except (WrongSettings, UnreadableRecord) as problem:
         return _fail(str(problem))
     if status:
@@ -211,7 +219,7 @@ def _status_of(process: subprocess.Popen[bytes]) -> int:
     return 128 - status if status < 0 else status
 
 
-def _write(options: argparse.Namespace, verdict: Verdict, found: Found, ran: Ran, folder: Path) -> None:
+def _write(options: argparse.Namespace, verdict: Verdict, found: Found, ran: ProgramOutcome, folder: Path) -> None:
     console = Console(highlight=False, stderr=options.json)
     print_verdict(verdict, found, console)
     for process in ran.processes:

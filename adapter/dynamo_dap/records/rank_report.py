@@ -17,7 +17,7 @@ from rich.terminal_theme import TerminalTheme
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import at
 from dynamo_dap.records.model import Place
-from dynamo_dap.records.ranks import Collective, ComparedCompile, JsonRanks, Parting, RankCompile
+from dynamo_dap.records.ranks import Collective, ComparedCompile, Divergence, JsonRanks, RankCompile
 from dynamo_dap.records.texts import counted, recorded_line
 
 _COLUMNS = 8
@@ -38,7 +38,7 @@ def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Con
     different = [one for one in compared.compiles if any(not parting.guards_only for parting in one.partings)]
     for one in compared.compiles:
         for parting in one.partings:
-            _print_parting(one, parting, records, console)
+            _print_divergence(one, parting, records, console)
     if not different:
         console.print("All ranks compiled the same" if len(compared.ranks) > 1 else "There is one rank only")
     for one in compared.compiles:
@@ -112,7 +112,9 @@ def _facts(one: RankCompile) -> list[str]:
     return facts if one.state == "compiled" else [*facts, one.state]
 
 
-def _print_parting(one: ComparedCompile, parting: Parting, records: Mapping[int, Record], console: Console) -> None:
+def _print_divergence(
+    one: ComparedCompile, parting: Divergence, records: Mapping[int, Record], console: Console
+) -> None:
     color = "yellow" if parting.guards_only else "red"
     where = "" if parting.place is None else f" at {_line(records[parting.rank], parting.place)}"
     verb = "differs" if parting.guards_only else "diverges"

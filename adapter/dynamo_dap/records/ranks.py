@@ -57,7 +57,7 @@ class RankCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
     """How many of the breaks are at FSDP's hooks."""
 
 
-class Parting(Struct, rename="camel", omit_defaults=True, frozen=True):
+class Divergence(Struct, rename="camel", omit_defaults=True, frozen=True):
     """The place where a rank diverges from most others."""
 
     rank: int
@@ -75,7 +75,7 @@ class ComparedCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
     """The number of the function's compile, from 1."""
     ranks: list[RankCompile]
     place: Place | None = None
-    partings: list[Parting] = []
+    partings: list[Divergence] = []
 
 
 class JsonRanks(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -175,7 +175,7 @@ def _compared(key: _Key, compiles: dict[int, Compile], ranks: list[int]) -> Comp
     steps = {rank: tuple(_steps(compiled)) for rank, compiled in sorted(compiles.items())}
     most, _ = Counter(steps.values()).most_common(1)[0]
     model = next(rank for rank in steps if steps[rank] == most)
-    partings = [_parting(rank, steps[rank], model, most) for rank in steps if steps[rank] != most]
+    partings = [_divergence(rank, steps[rank], model, most) for rank in steps if steps[rank] != most]
     partings += [
         parting
         for rank in steps
@@ -186,7 +186,7 @@ def _compared(key: _Key, compiles: dict[int, Compile], ranks: list[int]) -> Comp
         others = "alone" if len(compiles) == 1 else f"and not {_numbers(absent)}"
         partings += [_alone(rank, compiled, others) for rank, compiled in sorted(compiles.items())]
     else:
-        partings += [Parting(rank, "has not compiled it", place) for rank in absent]
+        partings += [Divergence(rank, "has not compiled it", place) for rank in absent]
     made = [_of_rank(rank, compiled) for rank, compiled in sorted(compiles.items())]
     return ComparedCompile(name, number, made, place, sorted(partings, key=lambda one: (one.guards_only, one.rank)))
 
@@ -216,26 +216,28 @@ def _step(text: str, place: Place | None) -> _Step:
     return _Step(_OF_THE_PROCESS.sub("…", text), None if place is None else (place.path, place.line))
 
 
-def _parting(rank: int, own: tuple[_Step, ...], model: int, most: tuple[_Step, ...]) -> Parting:
+def _divergence(rank: int, own: tuple[_Step, ...], model: int, most: tuple[_Step, ...]) -> Divergence:
     here, there = next((one, other) for one, other in zip_longest(own, most) if one != other)
     place = (here.place if here is not None else None) or (there.place if there is not None else None)
     text = f"{'nothing' if here is None else here.text!r}, where rank {model} has "
-    return Parting(rank, text + ("nothing" if there is None else repr(there.text)), place)
+    return Divergence(rank, text + ("nothing" if there is None else repr(there.text)), place)
 
 
-def _other_guards(rank: int, own: Compile, model: int, most: Compile) -> Parting | None:
+def _other_guards(rank: int, own: Compile, model: int, most: Compile) -> Divergence | None:
     conditions = {_OF_THE_PROCESS.sub("…", guard.expression) for guard in most.guards}
     other = next((one for one in own.guards if _OF_THE_PROCESS.sub("…", one.expression) not in conditions), None)
     if other is None:
         return None
-    return Parting(rank, f"guards {other.text or other.expression!r}, as rank {model} does not", other.place, True)
+    return Divergence(rank, f"guards {other.text or other.expression!r}, as rank {model} does not", other.place, True)
 
 
-def _alone(rank: int, compiled: Compile, others: str) -> Parting:
+def _alone(rank: int, compiled: Compile, others: str) -> Divergence:
     why = next(iter(compiled.failures), None)
     if why is None:
-        return Parting(rank, f"has compiled it {others}", compiled.caller or compiled.place)
-    return Parting(rank, f"has compiled it again {others}: {why.text or why.expression}", why.place or compiled.caller)
+        return Divergence(rank, f"has compiled it {others}", compiled.caller or compiled.place)
+    return Divergence(
+        rank, f"has compiled it again {others}: {why.text or why.expression}", why.place or compiled.caller
+    )
 
 
 def _of_rank(rank: int, compiled: Compile) -> RankCompile:

@@ -28,10 +28,10 @@ from dynamo_dap.server.child_sessions import start_session_of_program, texts_abo
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_side import EagerSide
 from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.launching.handing_over import Giver
+from dynamo_dap.server.launching.handing_over import ConnectionGiver
 from dynamo_dap.server.launching.options import token_wanted
 from dynamo_dap.server.launching.program_listener import IncomingProgram, ProgramListener
-from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
+from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection, until_any
 from dynamo_dap.server.rank_meeting import RankMeeting
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class ConnectingPrograms:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._token_file: Path | None = None
-        self._giver: Giver | None = None
+        self._giver: ConnectionGiver | None = None
         self.meeting: RankMeeting | None = None
         """Where the ranks meet that stop together."""
         self._server = self._invite(token)
@@ -204,7 +204,7 @@ class ConnectingPrograms:
             if self._options.stop_ranks == TOGETHER:
                 self.meeting = RankMeeting()
             self._client.output(f"{rank} connected from {incoming.host} and is debugged in this session.")
-        connection = LoopConnection(SocketStream(connected), "agent", Unheard("the agent"))
+        connection = LoopConnection(SocketStream(connected), "agent", HandshakeReceiver("the agent"))
         self._first.set_result((connection, incoming.request.arguments))
 
     async def _take_further(self, incoming: IncomingProgram, rank: Rank) -> None:
@@ -212,7 +212,7 @@ class ConnectingPrograms:
             self._report_undebugged(rank, "this client starts no sessions")
             await self._take_unwanted(incoming)
             return
-        self._giver = self._giver or Giver(self._listener)
+        self._giver = self._giver or ConnectionGiver(self._listener)
         connected = await incoming.accept(self._welcome)
         self._client.output(f"{rank} connected from {incoming.host}.")
         is_taken = asyncio.Event()
@@ -224,7 +224,9 @@ class ConnectingPrograms:
     def _welcome(self) -> Welcome:
         return Welcome(True, self._options.stretch_timeouts, self._options.rank_output)
 
-    async def _start_session(self, giver: Giver, rank: Rank, target: HandedOverTarget, is_taken: asyncio.Event) -> None:
+    async def _start_session(
+        self, giver: ConnectionGiver, rank: Rank, target: HandedOverTarget, is_taken: asyncio.Event
+    ) -> None:
         meeting: ConnectTarget | None = None if self.meeting is None else self.meeting.target
         problem = None
         try:

@@ -48,7 +48,7 @@ from dynamo_dap.server.debugpy_side import AdoptedDebugpy, EagerSide
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import AGENT as AGENT_IDS
 from dynamo_dap.server.launching.descendants import kill_all, ranks_below
-from dynamo_dap.server.launching.handing_over import Taker
+from dynamo_dap.server.launching.handing_over import ConnectionTaker
 from dynamo_dap.server.launching.options import agent_arguments, target_of_rank
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection, until_any
@@ -180,7 +180,7 @@ class Debuggee:
         """Show the user ``text``."""
         self._client.output(text, category)
 
-    def take_debugpy_over(self, taker: Taker, eager: EagerSide) -> None:
+    def take_debugpy_over(self, taker: ConnectionTaker, eager: EagerSide) -> None:
         """Take over debugpy's connection from the server that received it."""
         self._run(taker.wait_for_debugpy(eager.receive))
 
@@ -329,9 +329,9 @@ class Debuggee:
     async def _watch_process(self, process: OwnedProcess) -> None:
         exit_code = await asyncio.shield(process.exited)
         if self.agent is not None:
-            await self._hear_out(self._agent_left)
+            await self._drain(self._agent_left)
         if self.eager is not None and self.eager.backend is not None:
-            await self._hear_out(self.eager.left)
+            await self._drain(self.eager.left)
         if self.events.is_silent:
             self._end_was_reported.set()
             return
@@ -344,7 +344,7 @@ class Debuggee:
             self._client.exited(exit_code)
         self._say_terminated()
 
-    async def _hear_out(self, left: asyncio.Event) -> None:
+    async def _drain(self, left: asyncio.Event) -> None:
         """Wait until no more data arrives from an ended process."""
         heard = -1
         while heard != self.events.count and not left.is_set():
@@ -434,7 +434,7 @@ class Debuggee:
 
     async def _end_when_heard_out(self) -> None:
         if self.eager is not None and self.eager.backend is not None and not self._is_being_ended:
-            await self._hear_out(self.eager.left)
+            await self._drain(self.eager.left)
         self._end_attached()
 
     def _end_attached(self) -> None:

@@ -35,7 +35,7 @@ from dynamo_dap.server.errors import RequestRefused, StartRefused
 from dynamo_dap.server.ids import ALONE
 from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
 from dynamo_dap.server.launching.listeners import DebugpyListener
-from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
+from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection, until_any
 
 _OURS = frozenset(
     {
@@ -366,7 +366,7 @@ def _is_telemetry(event: Event) -> bool:
     return event.event == "output" and decode(event.body, _TelemetryBody, "output event").category == "telemetry"
 
 
-class Greeted(Unheard):
+class Greeted(HandshakeReceiver):
     """Receives an adapter's first events, which show whether it is debugpy's."""
 
     def __init__(self) -> None:

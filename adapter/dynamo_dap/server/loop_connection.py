@@ -154,7 +154,7 @@ class _Poster:
         self._owner.receiver.on_closed(problem)
 
 
-class Unheard:
+class HandshakeReceiver:
     """Receives from a connection without an owner: it only logs messages of ``who`` before the handshake."""
 
     def __init__(self, who: str) -> None:

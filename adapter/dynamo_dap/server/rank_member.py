@@ -41,7 +41,7 @@ from dynamo_dap.protocol.types import (
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.loop_connection import LoopConnection, Unheard
+from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
 from dynamo_dap.server.routing import Router
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class RankMember:
         """Join the meeting at ``target``; warn the user if it cannot be reached."""
         try:
             connected = await asyncio.wait_for(_connected(target), _TIMEOUT)
-            connection = LoopConnection(SocketStream(connected), "ranks", Unheard("the meeting of the ranks"))
+            connection = LoopConnection(SocketStream(connected), "ranks", HandshakeReceiver("the meeting of the ranks"))
             connection.receiver = self
             self._connection = connection
             newcomer = introduction(target.access_token or "", Newcomer(self._name))

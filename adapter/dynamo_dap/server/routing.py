@@ -23,9 +23,9 @@ from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.capabilities import EAGER_REQUESTS
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_side import answer_about_tensor, ask_whether_watched, request_for_tensor, whether_watched
+from dynamo_dap.server.early_variables import EarlyVariables
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.ids import References
-from dynamo_dap.server.locals_along import LocalsAlong
 from dynamo_dap.server.suspension import LOOK_SECONDS, Suspension
 
 _log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Router:
         """How to answer requests that went to every backend."""
         self._suspension = suspension
         self._looks_again: asyncio.TimerHandle | None = None
-        self._locals = LocalsAlong()
+        self._locals = EarlyVariables()
 
     def forward(self, request: Request, answer: Answer | None = None) -> None:
         """Let the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
@@ -100,7 +100,7 @@ class Router:
         self._refuse_in_python(request, backend, references)
         if self._answers_itself(request, backend):
             return
-        self._locals.heed(request.command)
+        self._locals.drop_if_changed_by(request.command)
         changes = self._locals.changes
 
         threads, resuming = self._stopped_threads(), None
@@ -112,7 +112,7 @@ class Router:
             self._in_flight.pop(request.seq, None)
             self._order.answered(request)
             is_late = answer is None and self._asked.pop(request.seq, None) is None
-            self._locals.heed(request.command)
+            self._locals.drop_if_changed_by(request.command)
             response = _as_the_clients(request.command, backend, response)
             if response.success and request.command == "scopes":
                 response = self._locals.keep(response, changes)
@@ -168,11 +168,11 @@ class Router:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")
         if self._answers_while_suspended(request):
             return
-        self._locals.heed(command)
+        self._locals.drop_if_changed_by(command)
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
-            self._locals.heed(command)
+            self._locals.drop_if_changed_by(command)
             if self._asked.pop(request.seq, None) is not None:
                 self._pass_on(request, response)
 
@@ -190,7 +190,7 @@ class Router:
         self._shared[request.seq] = sharing
         shares = [(backend, sharing.share(backend, request.arguments)) for backend in self._backends()]
         wanted = [(backend, arguments) for backend, arguments in shares if arguments is not None]
-        self._locals.heed(request.command)
+        self._locals.drop_if_changed_by(request.command)
         collector = _Collector(len(wanted), lambda answers: self._answer_merged(request, sharing, answers))
         self._in_flight[request.seq] = [
             (backend, backend.forward(request.command, arguments, collector.taker(backend)))

@@ -29,13 +29,13 @@ from dynamo_dap.server.connecting_programs import ConnectingPrograms
 from dynamo_dap.server.debuggee import Debuggee
 from dynamo_dap.server.debugpy_side import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.launching.handing_over import NotTaken, Taker
+from dynamo_dap.server.launching.handing_over import ConnectionTaker, NotTaken
 from dynamo_dap.server.launching.listeners import AgentListener, OnAccepted
 from dynamo_dap.server.launching.options import target_of, target_of_rank
 from dynamo_dap.server.launching.processes import ChildProcess, OwnedProcess, death_by_signal
 from dynamo_dap.server.launching.program import Changes, Job, with_changes
 from dynamo_dap.server.launching.terminal_process import TerminalCommand, TerminalProcess
-from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
+from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection, until_any
 from dynamo_dap.server.own_folder import CrashFolder
 
 _log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def _expect_eager(debuggee: Debuggee, options: AttachArguments, given: dict[str,
 async def _connect_to_agent(
     debuggee: Debuggee, target: ConnectTarget, connected: socket.socket, token: str, timeout: float
 ) -> None:
-    connection = LoopConnection(SocketStream(connected), "agent", Unheard("the agent"))
+    connection = LoopConnection(SocketStream(connected), "agent", HandshakeReceiver("the agent"))
     try:
         information = await connection.request(AUTHORIZE, AuthorizeArguments(token), timeout=timeout)
     except (RequestFailed, TimeoutError) as error:
@@ -147,12 +147,12 @@ async def _take_program_over(
     eager = debuggee.expect_debugpy(given) if options.eager else None
     if eager is not None:
         eager.uses_agents_address = True
-    taker = Taker(target)
+    taker = ConnectionTaker(target)
     try:
         connected, information = await taker.take(None if eager is None else eager.invitation.token)
     except NotTaken as problem:
         raise StartRefused(ErrorId.CANNOT_ATTACH, str(problem)) from None
-    debuggee.adopt_agent(LoopConnection(SocketStream(connected), "agent", Unheard("the agent")), information)
+    debuggee.adopt_agent(LoopConnection(SocketStream(connected), "agent", HandshakeReceiver("the agent")), information)
     if eager is None:
         taker.close()
         return

@@ -72,7 +72,7 @@ def parsed_guards(text: str, full: Full) -> ParsedGuards:
         count += 1
         if count > MAXIMUM_GUARDS:
             continue
-        expression, place = _parted(found["text"], full, lines)
+        expression, place = _split_check(found["text"], full, lines)
         source = _SOURCE.search(expression)
         about = None if source is None else as_written(source[0])
         guards.append(Guard(expression[:_LONGEST], found["type"], place, about))
@@ -84,7 +84,7 @@ def as_written(source: str) -> str:
     return re.sub(r"^[LG]\['(\w+)'\]", r"\1", source)
 
 
-def _parted(text: str, full: Full, lines: list[SourceText]) -> tuple[str, Place | None]:
+def _split_check(text: str, full: Full, lines: list[SourceText]) -> tuple[str, Place | None]:
     comment = _COMMENT.search(text)
     if comment is None:
         return text.strip(), None
@@ -166,7 +166,7 @@ def parsed_failures(text: str, full: Full) -> tuple[list[GuardFailure], list[Sou
         compiled = _COMPILE.match(reason)
         sentence, _, stack = reason[compiled.end() if compiled else 0 :].partition("\nUser stack trace:\n")
         hint = _ADVICE.search(sentence)
-        expression, place = _parted(_ADVICE.sub("", sentence).strip(), full, lines)
+        expression, place = _split_check(_ADVICE.sub("", sentence).strip(), full, lines)
         frames, quoted = stack_of(stack)
         lines += quoted
         failures.append(

@@ -1,7 +1,7 @@
 """Stops in cached calls by a replay that is discarded afterwards.
 
 Dynamo traces a function once for each cache entry, so a breakpoint in it would be hit only once. A call that reaches a
-line with a breakpoint is replayed in isolation (``torch_api.retracing``) on its own arguments, before its generated
+line with a breakpoint is replayed in isolation (``torch_api.replays``) on its own arguments, before its generated
 code runs, and is held in that trace like any other. A newly compiled call is replayed without a stop if its trace
 before a graph break is lost: at a branch on a tensor's data, where Dynamo does not restart. With ``cachedCalls``
 ``eager`` the function runs eagerly while it has breakpoints. One for each process; the decisions run where calls begin,
@@ -22,8 +22,8 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.history.attempts import Attempt
-from dynamo_dap.debuggee.history.saved_traces import CannotKeep, SavedTrace
-from dynamo_dap.debuggee.history.trace_logs import SavedTraces, TraceLogs
+from dynamo_dap.debuggee.history.saved_traces import CannotReuse, SavedTrace
+from dynamo_dap.debuggee.history.state_logs import SavedTraces, StateLogs
 from dynamo_dap.debuggee.history.trace_stops import TraceStops
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Visit, evaluating_visits, reached_in
@@ -31,8 +31,8 @@ from dynamo_dap.debuggee.replay.one_time_code import serves_another_graph
 from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, run_as_python
-from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, NoFrame, clear, trace_again
-from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
+from dynamo_dap.debuggee.torch_api.replays import REPLAYS, CachedCall, NoFrame, clear, run_replay
+from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
@@ -50,7 +50,7 @@ class CachedCallStops:
     def __init__(
         self,
         host: Host,
-        logs: TraceLogs,
+        logs: StateLogs,
         stops: TraceStops,
         looked_at: Callable[[CachedCall], None],
     ) -> None:
@@ -69,15 +69,15 @@ class CachedCallStops:
         self._not_valid: set[tuple[str, str, str]] = set()
         """Reported reasons why a cache entry is not valid for its call."""
         self._saved = SavedTraces()
-        if RETRACING.problem is not None:
-            host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
+        if REPLAYS.problem is not None:
+            host.print(f"dynamo-dap: {REPLAYS.problem}\n", "important")
 
     def are_wanted(self) -> bool:
         """Return whether a breakpoint or a step may stop in a cached call."""
         options, breakpoints = self._host.options, self._host.breakpoints
         if not options.compile_time or options.cached_calls not in (REPLAY, AS_PYTHON):
             return False
-        if (RETRACING if options.cached_calls == REPLAY else AS_PYTHON_CALLS).problem is not None:
+        if (REPLAYS if options.cached_calls == REPLAY else AS_PYTHON_CALLS).problem is not None:
             return False
         return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data)
 
@@ -115,7 +115,7 @@ class CachedCallStops:
     def are_traced(self) -> bool:
         """Return whether cached calls are replayed."""
         options = self._host.options
-        return RETRACING.problem is None and options.compile_time and options.cached_calls == REPLAY
+        return REPLAYS.problem is None and options.compile_time and options.cached_calls == REPLAY
 
     def wants_step(self, step: Step) -> bool:
         """Return whether a step may end in a cached call: one that began in generated code stays there."""
@@ -190,9 +190,9 @@ class CachedCallStops:
         if kept is None or kept.is_dropped:
             return False
         try:
-            with kept.lent(kept.given_to(call), run):
+            with kept.lent(kept.objects_of(call), run):
                 self._stops.walk(Attempt(kept.past, before=before))
-        except CannotKeep as problem:
+        except CannotReuse as problem:
             log_problem(f"the saved trace of {name_of_call(call)} cannot be used: {problem}")
             return False
         return True
@@ -201,7 +201,7 @@ class CachedCallStops:
         """Trace the call, and keep the trace if its cache entry has none."""
         call, traced = run.call, run.traced
         run.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
-        complete = trace_again(run, keep=traced is not None and traced.kept is None)
+        complete = run_replay(run, keep=traced is not None and traced.kept is None)
         final = self._stops.visits.final_visits()
         if traced is not None and final is not None:
             traced.leave_out_given_up(final)
@@ -220,7 +220,7 @@ class CachedCallStops:
             return
         try:
             saved = SavedTrace(complete, *taken, call)
-        except CannotKeep as problem:
+        except CannotReuse as problem:
             log_problem(f"the trace of {name_of_call(call)} cannot be kept: {problem}")
             return
         traced.take(saved)
@@ -239,8 +239,8 @@ class CachedCallStops:
         before = self._attempt_before(call)
         try:
             # The frame would keep objects alive that the program drops after the call.
-            given = kept.given_to(replace(call, frame=NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
-        except CannotKeep as problem:
+            given = kept.objects_of(replace(call, frame=NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
+        except CannotReuse as problem:
             log_problem(f"the inputs of {name_of_call(call)} cannot be found again: {problem}")
             return
         self._logs.begun.note(frame, kept, given, before)
@@ -388,12 +388,12 @@ class TracedCall:
         """Whether only the trace knows what some breakpoint does."""
         self._call: CachedCall | None = call
         self._attempt: object = None
-        self._graph = KeptGraph()
+        self._graph = SavedGraph()
 
     def take(self, kept: SavedTrace) -> None:
         """Use this trace for later calls."""
         self.kept = kept
-        kept.traced_calls.add(self)
+        kept.dependents.add(self)
 
     def drop(self) -> None:
         """Drop the facts and the trace: no call of the entry is expected. A later one is replayed again."""
@@ -416,7 +416,7 @@ class TracedCall:
         """Note predictions for ``breakpoints``, reached by ``frame``, in later calls; ``shown`` evaluates in it."""
         if self._attempt is not frame.attempt:
             self._graph.close()
-            self._attempt, self._graph = frame.attempt, KeptGraph()
+            self._attempt, self._graph = frame.attempt, SavedGraph()
         assert self._call is not None, "it is being traced"
         self.visited += len(breakpoints)
         for breakpoint in breakpoints:

@@ -20,8 +20,8 @@ from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_buil
 from dynamo_dap.debuggee.composition.cached_calls import CachedCallStops
 from dynamo_dap.debuggee.history.remedies import Remedies
 from dynamo_dap.debuggee.history.reverse_stops import applying, functions_begun
+from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.history.time_travel import Event
-from dynamo_dap.debuggee.history.trace_logs import TraceLogs
 from dynamo_dap.debuggee.history.trace_stops import TraceStops
 from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.inductor.lowering_stops import LoweringStops
@@ -54,7 +54,7 @@ class CompileTimeEngine:
         self._host = host
         self._hooks = TranslatorHooks(self._on_line_instruction, self._on_instruction)
         self._facts = CodeFactsCache()
-        self._logs = TraceLogs(self._facts, lambda: host.options.just_my_code)
+        self._logs = StateLogs(self._facts, lambda: host.options.just_my_code)
         self._codes = TracedCodes()
         self._attempt: weakref.ref[object] | None = None
         self._progress: TraceProgress | None = None

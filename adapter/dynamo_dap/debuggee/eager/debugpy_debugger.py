@@ -22,9 +22,9 @@ from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.eager import own_tracers, pydevd_guards, pydevd_internals, pydevd_memory, pydevd_variables
-from dynamo_dap.debuggee.eager.handing_over import HandingOver
 from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing, Imports
 from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
+from dynamo_dap.debuggee.eager.step_sharing import StepSharing
 from dynamo_dap.debuggee.torch_api.generated_names import is_generated
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -39,7 +39,7 @@ class DebugpyDebugger:
         self._compiles = Compiles(self._tracing)
         self._imports = Imports(self._tracing)
         self._gone = threading.Event()
-        self._handing_over: HandingOver | None = None
+        self._handing_over: StepSharing | None = None
         self._stopped_for: tuple[weakref.ref[BaseException], frozenset[str]] | None = None
 
     # -- its life --------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class DebugpyDebugger:
             own_tracers.install(lambda text: self._agent.print(text, "important"))
 
     def _take_up(self) -> None:
-        self._handing_over = handing_over = HandingOver(self._agent, self._tracing)
+        self._handing_over = handing_over = StepSharing(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
         presentation = Presentation(lambda: self._agent.is_for_vs_code)

@@ -85,7 +85,7 @@ class KernelLaunches(LaunchObserver):
     @contextlib.contextmanager
     def passed_over(self) -> Iterator[None]:
         """Suspend the step in progress inside this context."""
-        begin_again = pydevd_internals.take_step_away() if self._host.eager_debugger.is_active else None
+        begin_again = pydevd_internals.suspend_step() if self._host.eager_debugger.is_active else None
         try:
             yield
         finally:

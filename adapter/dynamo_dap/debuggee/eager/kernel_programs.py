@@ -75,7 +75,7 @@ class KernelPrograms(Observer):
             return
         local = self._local
         if pydevd_passing.has_conditions():
-            local.begin_step_again = pydevd_internals.take_step_away()
+            local.begin_step_again = pydevd_internals.suspend_step()
             local.is_other = True
             return
         kept_out = contextlib.ExitStack()

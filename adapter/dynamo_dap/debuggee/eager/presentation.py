@@ -38,7 +38,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import (
     GROUP,
     dynamos_locals,
     is_dynamos_global,
-    parted,
+    split_by_owner,
     user_function_name,
 )
 from dynamo_dap.debuggee.torch_api.isolation import dynamo_off, tensor_texts
@@ -271,7 +271,7 @@ def _group_variables() -> None:
         if is_dynamos is None:
             found: tuple[list[Any], list[Any]] = group_entries(self, variables, handle_return_values)
             return found
-        users, dynamos = parted(variables, lambda variable: is_dynamos(variable[0]))
+        users, dynamos = split_by_owner(variables, lambda variable: is_dynamos(variable[0]))
         shown, groups = group_entries(self, users, handle_return_values)
         if dynamos:
             own = group(GROUP)

@@ -61,7 +61,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
     )
     for wrap in (
         *wraps,
-        _say_nothing_of_gevent,
+        _mute_warnings_about_gevent,
         _guard_pauses,
         _read_files_once,
         _trace_all_callers,
@@ -130,7 +130,7 @@ def _is_pydevds(thread: threading.Thread) -> bool:
     return any(getattr(thread, name, False) for name in ("is_pydev_daemon_thread", "pydev_do_not_trace"))
 
 
-def _say_nothing_of_gevent() -> None:
+def _mute_warnings_about_gevent() -> None:
     """Keep debugpy's warnings about gevent off the program's stderr: the debugger leaves such a program."""
     for name in ("pydevd_comm", "pydevd_daemon_thread"):
         vars(_module(name))["notify_about_gevent_if_needed"] = lambda stream=None: False

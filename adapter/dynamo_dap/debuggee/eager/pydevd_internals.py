@@ -123,8 +123,8 @@ def connect(
             dont_trace_end_patterns=("debugpy_launcher.py",),
             notify_stdin=False,
         )
-    _take_nagle_off(debugger())
-    _say_nothing_of_torch(debugger())
+    _disable_nagle(debugger())
+    _mute_notices_about_torch(debugger())
 
 
 @contextlib.contextmanager
@@ -152,7 +152,7 @@ def adopt(own_package: str) -> None:
     """Use a session that the program began. ``own_package`` is never traced or shown."""
     api = importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI()
     api.set_dont_trace_start_end_patterns(debugger(), (package(), own_package), ("debugpy_launcher.py",))
-    _take_nagle_off(debugger())
+    _disable_nagle(debugger())
 
 
 def package() -> str:
@@ -169,13 +169,13 @@ def _wait_until_disposed() -> None:
         time.sleep(0.01)
 
 
-def _take_nagle_off(pydb: Any) -> None:
+def _disable_nagle(pydb: Any) -> None:
     """Disable Nagle's algorithm: pydevd writes each message in two pieces, and the second would wait for a reply."""
     with contextlib.suppress(AttributeError, OSError):
         pydb._client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _say_nothing_of_torch(pydb: Any) -> None:
+def _mute_notices_about_torch(pydb: Any) -> None:
     """Mute pydevd's notice of skipped frames for torch's: each step into a compiled function skips some."""
     report = pydb.notify_skipped_step_in_because_of_filters
 
@@ -421,7 +421,7 @@ def _is_my_code_only() -> bool:
     return bool(debugger().get_use_libraries_filter())
 
 
-def take_step_away() -> Callable[[], None] | None:
+def suspend_step() -> Callable[[], None] | None:
     """Suspend the calling thread's step; return a function that resumes it, None without a step.
 
     The function does nothing after another step or stop.

@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.generated.generated import GeneratedCode
 from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder, lines_of
 from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, value_stack
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_gradient_recorded
 
 

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.torch_api.compile_records import CompileRecord, SideEff
 from dynamo_dap.debuggee.torch_api.generated_code import is_marker
 
 
-class ReplayedStatements:
+class SideEffectStatements:
     """Finds the user's statements behind the stores of one code object."""
 
     def __init__(
@@ -140,7 +140,7 @@ class Effects:
             instruction.place is not None and instruction.place.col_offset is not None for instruction in table
         )
         recorded = record.side_effects if record is not None else ()
-        self._statements = ReplayedStatements(flow, table, self._user_names, recorded)
+        self._statements = SideEffectStatements(flow, table, self._user_names, recorded)
         self.has_resume_call = self._any_resume_call()
         """Whether the code continues in a resume function."""
 

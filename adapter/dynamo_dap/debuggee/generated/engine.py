@@ -248,7 +248,7 @@ class RunTimeEngine:
         # A step may end in any code that runs next, so it needs all of it. A newly compiled call is needed only once.
         is_wanted = self._is_wanted(generated, wants)
         if self._calls.number != 0:
-            only_counts = self._calls.only_counts(generated) and self.is_followed_no_further(generated)
+            only_counts = self._calls.only_counts(generated) and self.needs_no_events(generated)
             generated.only_counts = is_wanted and only_counts
             generated.passes_for = now if only_counts or not is_wanted else None
         if is_wanted or is_noted:
@@ -293,7 +293,7 @@ class RunTimeEngine:
         if not self._host.is_holding and not self._conditions.are_evaluated:
             self._decide(RunningFrame(generated, frame, index), stops)
 
-    def is_followed_no_further(self, generated: GeneratedCode) -> bool:
+    def needs_no_events(self, generated: GeneratedCode) -> bool:
         """Return whether nothing can stop in the rest of the code."""
         wants = self._wants
         if wants.everything or generated.stops or (wants.gradients and self._gradients.may_stop(generated)):

@@ -18,7 +18,7 @@ class Sink(Protocol):
     def on_instruction(self, generated: GeneratedCode, frame: FrameType, offset: int) -> None:
         """Handle the instruction at ``offset``, which ``frame`` is about to execute."""
 
-    def is_followed_no_further(self, generated: GeneratedCode) -> bool:
+    def needs_no_events(self, generated: GeneratedCode) -> bool:
         """Return whether a frame of ``generated`` needs no events after its first instruction."""
 
     def on_return(self, generated: GeneratedCode, frame: FrameType, value: object) -> None:

@@ -58,7 +58,7 @@ class MonitoringEvents:
     def passes(self, generated: GeneratedCode, code: CodeType) -> None:
         """Stop watching ``code``, unless a frame of another call still needs its events."""
         key = id(code)
-        if key not in self._watched or not self._sink.is_followed_no_further(generated):
+        if key not in self._watched or not self._sink.needs_no_events(generated):
             return
         with self._lock:
             if key in self._watched:

@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.torch_api.compile_records import (
     outputs_of,
     placeholders_of,
 )
-from dynamo_dap.debuggee.torch_api.dynamo_names import GROUP, dynamos_locals, parted
+from dynamo_dap.debuggee.torch_api.dynamo_names import GROUP, dynamos_locals, split_by_owner
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, is_null
 from dynamo_dap.debuggee.values.graph_texts import graph_text, names_of_inputs
 from dynamo_dap.debuggee.values.model import (
@@ -105,7 +105,7 @@ class _Locals(_Named):
         count = len(names) + (self._returned is not None)
         if not self._folds_temporaries:
             return count
-        _, dynamos = parted(names, self._is_dynamos())
+        _, dynamos = split_by_owner(names, self._is_dynamos())
         return count - len(dynamos) + bool(dynamos)
 
     def _is_dynamos(self) -> Callable[[str], bool]:
@@ -117,7 +117,7 @@ class _Locals(_Named):
             yield Variable(f"(returned by {name})", replace(present(value), attributes=("readOnly",)))
         shown = list(self._present(self._values.names, lambda name: None))
         is_dynamos = self._is_dynamos()
-        users, dynamos = parted(shown, lambda variable: is_dynamos(variable.name))
+        users, dynamos = split_by_owner(shown, lambda variable: is_dynamos(variable.name))
         yield from users
         if not self._folds_temporaries:
             yield from dynamos

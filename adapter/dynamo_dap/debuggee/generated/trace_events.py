@@ -42,7 +42,7 @@ class TraceEvents:
 
     def _is_over(self, generated: GeneratedCode, frame: FrameType) -> bool:
         """Return whether ``frame`` needs no more events; tracing takes most of a call's time."""
-        return frame.f_lasti == generated.entry_offset and self._sink.is_followed_no_further(generated)
+        return frame.f_lasti == generated.entry_offset and self._sink.needs_no_events(generated)
 
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
         """Do nothing: frames are traced from their beginning, or from ``watch_running`` on their own thread."""

@@ -4,7 +4,7 @@ Each has its own past. When Dynamo abandons an attempt and restarts, the user ca
 but no step leads there. The part after a graph break is a separate trace. Steps back from its beginning lead to the end
 of the attempt before the break, or of the saved trace of the cache entry that ran before, with this call's inputs. The
 saved trace is used for cached calls, and if Dynamo continued at the break without a restart, so that the attempt is
-lost. Runs on the tracing thread, except ``TraceLogs.want``; attempts live until the function or the call that they lead
+lost. Runs on the tracing thread, except ``StateLogs.want``; attempts live until the function or the call that they lead
 to has ended.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
-from dynamo_dap.debuggee.history.saved_traces import CannotKeep
+from dynamo_dap.debuggee.history.saved_traces import CannotReuse
 from dynamo_dap.debuggee.history.time_travel import Destination, LinesWithBreakpoints, Past, Place, Stops
 from dynamo_dap.debuggee.numerics.not_finite import NAN, kinds_of
 from dynamo_dap.debuggee.torch_api.data_dependence import node_of_symbol
@@ -72,7 +72,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """Show it instead of the running trace. Raises ``CannotKeep`` if that is impossible now."""
+        """Show it instead of the running trace. Raises ``CannotReuse`` if that is impossible now."""
         if self.lend is not None:
             with self.lend():
                 yield
@@ -123,7 +123,7 @@ class Attempts:
             try:
                 with attempt.looking():
                     destination = attempt.past.back(place, step, stops(attempt.past))
-            except CannotKeep as problem:
+            except CannotReuse as problem:
                 assert beginning is not None, "one stands somewhere"
                 return beginning[0], replace(beginning[1], remark=f"what was before cannot be shown: {problem}")
             if attempt is not self.present:
@@ -143,7 +143,7 @@ class Attempts:
             try:
                 with attempt.looking():
                     found = attempt.past.forward(destination, end, step, stops(attempt.past))
-            except CannotKeep:  # the user has removed these breakpoints since
+            except CannotReuse:  # the user has removed these breakpoints since
                 found = None
             if found is not None or attempt is self.present:
                 return None if found is None else (attempt, found)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from dynamo_dap.debuggee.bytecode.instructions import names_deleted
 from dynamo_dap.debuggee.history.attempts import Attempt, all_before
-from dynamo_dap.debuggee.history.saved_traces import CannotKeep
+from dynamo_dap.debuggee.history.saved_traces import CannotReuse
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -47,7 +47,7 @@ def locals_before_break(frame: TracedFrame, attempt: Attempt) -> dict[str, Value
 def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
     """Return the variables of an attempt's outermost function when the attempt ended."""
     past = attempt.past
-    with contextlib.suppress(CannotKeep), attempt.looking():
+    with contextlib.suppress(CannotReuse), attempt.looking():
         past.show(past.end - 1)
         try:
             frame = past.chain(past.end - 1)[-1]

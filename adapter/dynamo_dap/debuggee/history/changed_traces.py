@@ -1,6 +1,6 @@
 """Changes traces: the user changes a variable or jumps, in a trace separate from the held one.
 
-The held trace stays unchanged. Its call is replayed (``retracing``) from its arguments up to the user's change. There
+The held trace stays unchanged. Its call is replayed (``replays``) from its arguments up to the user's change. There
 an assignment is traced as if the function contained it, or the interpreter continues at another line. Runs on the
 tracing thread, under Dynamo's compile lock; nothing here outlives such a trace.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
 from dynamo_dap.debuggee.torch_api.objects import Tensor, Translator
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, NoFrame
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, NoFrame
 from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic, symbols_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor

@@ -12,7 +12,7 @@ from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
 from dynamo_dap.debuggee.history.changed_traces import CannotChange, assign, beside_running_trace, traced_call
-from dynamo_dap.debuggee.history.trace_logs import TraceLogs
+from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence, data_dependence_of
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph_breaks import facts_of_break, frame_of_break, is_graph_break
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, replaying, trace_again
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, replaying, run_replay
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_api.trial_traces import TRIALS, UNTAKEN, branch_not_taken, reporting_failure
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
@@ -81,7 +81,7 @@ class _Check:
 
 
 @dataclass(frozen=True)
-class _Met:
+class _Ended:
     """What ended a trial."""
 
     place: _Place
@@ -110,7 +110,7 @@ class TrialRun(SilentRun):
         self.truths: list[bool | None] = []
         """Whether the condition of the fix itself holds in this call, each time that its line begins."""
         self.is_complete = self._is_over = False
-        self.met: _Met | None = None
+        self.met: _Ended | None = None
         self.problem: str | None = None
 
     def guarded(self) -> None:
@@ -145,17 +145,17 @@ class TrialRun(SilentRun):
         innermost = frame_of_break(exception) or frame
         place = _Place.of(innermost)
         if not is_graph_break(exception):
-            self.met = _Met(place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}")
+            self.met = _Ended(place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}")
             return
         # A library's code is not edited.
         innermost = user_frame(innermost) if self._host.options.just_my_code else innermost
         place = _Place.of(innermost)
         found = data_dependence_of(exception, innermost)
         if found is None:
-            self.met = _Met(place, facts_of_break(exception).kind)
+            self.met = _Ended(place, facts_of_break(exception).kind)
         else:
             holds = None if found.user_condition is None else _truth(innermost, found.user_condition, self._host)
-            self.met = _Met(place, found.text, found.user_condition, found.user_opposite, holds)
+            self.met = _Ended(place, found.text, found.user_condition, found.user_opposite, holds)
 
 
 class _Trials(Deferred):
@@ -167,7 +167,7 @@ class _Trials(Deferred):
 class Remedies:
     """Tries the fixes of a stop. One for each engine."""
 
-    def __init__(self, host: Host, lines: LineTraces, logs: TraceLogs) -> None:
+    def __init__(self, host: Host, lines: LineTraces, logs: StateLogs) -> None:
         """Report the lines of trials by ``lines``; ``logs`` has the history of the held trace."""
         self._host = host
         self._lines = lines
@@ -257,7 +257,7 @@ class Remedies:
                 reporting_failure(run, run.failed),
                 _untaken(run),
             ):
-                trace_again(run, take, one_graph=True)
+                run_replay(run, take, one_graph=True)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
             if run.met is None and run.problem is None:
                 log_exception("trying a fix")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
-from dynamo_dap.debuggee.history.time_travel import Met, Past, has_written
+from dynamo_dap.debuggee.history.time_travel import Past, StoppingEvent, has_written
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.trace.stop_texts import data_changed
 AddressOf = Callable[[TracedFrame, int], int]
 
 
-class StopsInThePast:
+class ReverseStops:
     """Finds the stops of a reverse run. It counts and logs nothing, because the trace did so before."""
 
     def __init__(self, host: Host, past: Past, address_of: AddressOf) -> None:
@@ -67,24 +67,24 @@ class StopsInThePast:
     # -- what instructions did -------------------------------------------------------------------------------------
 
     @property
-    def may_meet(self) -> bool:
+    def has_events(self) -> bool:
         """Return whether a data breakpoint or an event of the trace can stop."""
         return bool(self._watched or self._past.events)
 
-    def met(self, at: int) -> Met | None:
+    def met(self, at: int) -> StoppingEvent | None:
         """Return the change of a watched value, or the event, at a snapshot."""
         return self._data_met(at) or self._event_met(at)
 
-    def _event_met(self, at: int) -> Met | None:
+    def _event_met(self, at: int) -> StoppingEvent | None:
         on = {*self._host.breakpoints.exception_filters, *self._host.eager_debugger.exception_filters}
         data = {entry.id for entry in self._host.breakpoints.data}
         for event in reversed(self._past.events.get(at, ())):
             hit = [each for each in event.hit if each in data]
             if hit or not on.isdisjoint(event.filters):
-                return Met("data breakpoint" if hit else "exception", event.raised, hit)
+                return StoppingEvent("data breakpoint" if hit else "exception", event.raised, hit)
         return None
 
-    def _data_met(self, at: int) -> Met | None:
+    def _data_met(self, at: int) -> StoppingEvent | None:
         found = self._watched_at(at)
         if not found:
             return None
@@ -105,7 +105,7 @@ class StopsInThePast:
         frame = past.snapshot(at + 1).frames[0].frame
         hit = self._stopping(at, list(changes), frame) if changes else []
         texts = [text for entry, text in changes.items() if entry.id in hit]
-        return Met("data breakpoint", data_changed("; ".join(texts)), hit, as_result=True) if hit else None
+        return StoppingEvent("data breakpoint", data_changed("; ".join(texts)), hit, as_result=True) if hit else None
 
     def _stopping(self, at: int, entries: Sequence[DataEntry], frame: TracedFrame) -> list[int]:
         stopped = self._past.stopped.get(at, ())
@@ -142,7 +142,7 @@ class StopsInThePast:
         return known
 
 
-class StopsOfCall(StopsInThePast):
+class StopsOfCall(ReverseStops):
     """Finds the stops of a cached call in its saved trace; counts hits and logs messages."""
 
     def __init__(
@@ -165,7 +165,7 @@ class StopsOfCall(StopsInThePast):
         current_run().reaches(point.frame, candidates)
         return self._noted(at, self._should_stop(self._unreported(candidates, point), point.frame, point.index))
 
-    def met(self, at: int) -> Met | None:
+    def met(self, at: int) -> StoppingEvent | None:
         """Return the change of a watched value at a snapshot, and note the hit."""
         met = self._data_met(at)
         if met is not None:

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 from weakref import ref
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_one_of
+from dynamo_dap.debuggee.history.state_log import StateLog
 from dynamo_dap.debuggee.history.time_travel import Past
-from dynamo_dap.debuggee.history.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_api.isolation import global_state
 from dynamo_dap.debuggee.torch_api.real_values import restore_values, set_version
-from dynamo_dap.debuggee.torch_api.retracing import (
+from dynamo_dap.debuggee.torch_api.replays import (
     CachedCall,
     CompleteTrace,
     clear,
@@ -50,7 +50,7 @@ _LASTING = (bool, int, float, complex, str, bytes, *_OF_MODULES)
 _WITHOUT_EXPRESSION = frozenset({"LocalCellSource"})
 
 
-class CannotKeep(Exception):
+class CannotReuse(Exception):
     """A trace cannot be used in later calls; the text says why."""
 
 
@@ -64,7 +64,7 @@ class _Slot:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class CallObjects:
     """The objects of a call, by the sources of its trace."""
 
     call: CachedCall
@@ -81,7 +81,7 @@ class Given:
     """If so, functions that restore the call's initial random states and switches of torch."""
 
 
-class CallOfTrace(Protocol):
+class TraceDependent(Protocol):
     """Facts about the calls of a cache entry, which refer to its saved trace."""
 
     def drop(self) -> None:
@@ -91,14 +91,14 @@ class CallOfTrace(Protocol):
 class SavedTrace:
     """A trace that every call of its cache entry can use."""
 
-    def __init__(self, trace: CompleteTrace, past: Past, log: TraceLog, call: CachedCall) -> None:
+    def __init__(self, trace: CompleteTrace, past: Past, log: StateLog, call: CachedCall) -> None:
         """Save ``trace``, a trace of ``call``, with its ``log`` and ``past``. The log must show the present.
 
         Raises:
-            CannotKeep: some object of the program cannot be found again.
+            CannotReuse: some object of the program cannot be found again.
         """
         self.past = past
-        self.traced_calls: WeakSet[CallOfTrace] = WeakSet()
+        self.dependents: WeakSet[TraceDependent] = WeakSet()
         """The objects that refer to it."""
         self.code: ref[types.CodeType] | None = None
         """The cache entry's code, if known. The trace does not outlive it."""
@@ -119,9 +119,9 @@ class SavedTrace:
         self._numbers = NumbersOfTrace(self._output.shape_env)
         try:
             if not self._numbers.is_complete:
-                raise CannotKeep("a symbol's number cannot be found again")
+                raise CannotReuse("a symbol's number cannot be found again")
             self._find_slots(call)
-        except CannotKeep:
+        except CannotReuse:
             self.close()
             raise
         self._give_back()
@@ -165,9 +165,9 @@ class SavedTrace:
         try:
             found = eval(code, scope)
         except Exception as problem:
-            raise CannotKeep(f"{name} cannot be found again: {problem}") from problem
+            raise CannotReuse(f"{name} cannot be found again: {problem}") from problem
         if type(found) is not type(value):
-            raise CannotKeep(f"{name} has another type now: {name_of(type(found))}")
+            raise CannotReuse(f"{name} has another type now: {name_of(type(found))}")
         self._slots.append(_Slot(fields, code))
 
     def _add_input(self, node: Any, scope: dict[str, Any]) -> None:
@@ -175,9 +175,9 @@ class SavedTrace:
         try:
             found = code is not None and eval(code, scope) is not None
         except Exception as problem:
-            raise CannotKeep(f"cannot find the graph input '{node.name}' in this call: {problem}") from problem
+            raise CannotReuse(f"cannot find the graph input '{node.name}' in this call: {problem}") from problem
         if code is None or not found:
-            raise CannotKeep(f"cannot find the graph input '{node.name}' in this call")
+            raise CannotReuse(f"cannot find the graph input '{node.name}' in this call")
         self._inputs.append((node, code))
 
     def _drop_unneeded(self) -> None:
@@ -206,21 +206,21 @@ class SavedTrace:
     def _scope_of(self, call: CachedCall) -> dict[str, Any]:
         return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
 
-    def given_to(self, call: CachedCall, *, goes_on: bool = False) -> Given:
+    def objects_of(self, call: CachedCall, *, goes_on: bool = False) -> CallObjects:
         """Find the objects of ``call``, which is about to begin; with ``goes_on`` also for use after the call.
 
         Raises:
-            CannotKeep: an object cannot be found.
+            CannotReuse: an object cannot be found.
         """
         try:
             with finding_objects():
                 return self._found_in(call, self._scope_of(call), goes_on=goes_on)
         except Exception as problem:
-            raise CannotKeep(str(problem)) from problem
+            raise CannotReuse(str(problem)) from problem
 
-    def _found_in(self, call: CachedCall, scope: dict[str, Any], *, goes_on: bool) -> Given:
+    def _found_in(self, call: CachedCall, scope: dict[str, Any], *, goes_on: bool) -> CallObjects:
         inputs = [eval(source, scope) for _, source in self._inputs]
-        return Given(
+        return CallObjects(
             call=call,
             values=[eval(slot.source, scope) for slot in self._slots],
             inputs=inputs,
@@ -234,22 +234,22 @@ class SavedTrace:
         )
 
     @contextlib.contextmanager
-    def lent(self, given: Given, run: ReplayRun | None = None, *, waits: bool = True) -> Iterator[None]:
+    def lent(self, given: CallObjects, run: ReplayRun | None = None, *, waits: bool = True) -> Iterator[None]:
         """Insert a call's objects, and make the trace the calling thread's current one, as the trace of ``run``.
 
         If another thread uses the trace, wait for it, unless ``waits`` is false.
 
-        Raises: CannotKeep: this thread already uses the trace, another one does and ``waits`` is false, or the trace is
-            closed.
+        Raises:
+            CannotReuse: this thread uses the trace, another one does and ``waits`` is false, or the trace is closed.
         """
         if not self._lock.acquire(blocking=waits):
-            raise CannotKeep("another thread is using it")
+            raise CannotReuse("another thread is using it")
         try:
             if self._is_unwanted:
-                raise CannotKeep("its trace was dropped when the last breakpoint was removed")
+                raise CannotReuse("its trace was dropped when the last breakpoint was removed")
             with looking_at(run or ReplayRun(given.call), self._output):
                 if self._is_lent:
-                    raise CannotKeep("this thread is using it")
+                    raise CannotReuse("this thread is using it")
                 self._is_lent = True
                 try:
                     self._put_in(given)
@@ -264,7 +264,7 @@ class SavedTrace:
             if self._is_unwanted:
                 self.close()
 
-    def _put_in(self, given: Given) -> None:
+    def _put_in(self, given: CallObjects) -> None:
         self._log.outlive_trace(has_program_run=given.has_program_gone_on)
         for restore in given.state:
             restore()
@@ -327,7 +327,7 @@ def _compiled(source: object) -> types.CodeType:
     try:
         return compile(name or "", "<source>", "eval")
     except SyntaxError:
-        raise CannotKeep(f"the source {name} is not an expression") from None
+        raise CannotReuse(f"the source {name} is not an expression") from None
 
 
 def _kept(module: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Half of the instructions only push a value, or do nothing visible: only their position is noted. Their state is the next
 full snapshot's, without the values pushed since. Runs on the tracing thread; they live as long as the trace's log
-(``trace_log``).
+(``state_log``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_RESUMED_STACK = "__stack"
 """Prefix of the variables with which resume functions restore the stack: loading one deletes it."""
 
 
-class FrameThen(NamedTuple):
+class PastFrame(NamedTuple):
     """A function's interpreter state."""
 
     translator: Translator
@@ -74,7 +74,7 @@ class FrameThen(NamedTuple):
         return int(self.translator.indexof[self.instruction]) if self.pointer is None else self.pointer - 1
 
 
-class GraphThen(NamedTuple):
+class PastGraph(NamedTuple):
     """The length of a graph so far."""
 
     tracer: Any
@@ -82,7 +82,7 @@ class GraphThen(NamedTuple):
     inputs: int
 
 
-class EffectsThen(NamedTuple):
+class PastEffects(NamedTuple):
     """Dynamo's facts about objects."""
 
     effects: SideEffects
@@ -94,7 +94,7 @@ class EffectsThen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SizesThen:
+class PastSizes:
     """Dynamo's facts about sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
 
     version: tuple[int, ...]
@@ -104,21 +104,21 @@ class SizesThen:
     ranges: dict[Any, Any]
 
 
-class TraceThen(NamedTuple):
+class PastTrace(NamedTuple):
     """The shared state of all functions of a trace; most snapshots share it with the one before."""
 
-    graphs: tuple[GraphThen, ...]
+    graphs: tuple[PastGraph, ...]
     guards: int
-    effects: EffectsThen
-    sizes: SizesThen
+    effects: PastEffects
+    sizes: PastSizes
 
 
 class Snapshot(NamedTuple):
     """The state of the trace before an instruction."""
 
-    frames: tuple[FrameThen, ...]
+    frames: tuple[PastFrame, ...]
     """The function and its callers, innermost first."""
-    left: tuple[FrameThen, ...]
+    left: tuple[PastFrame, ...]
     """Generators that ran at the snapshot before, and now wait to be resumed."""
     is_line: bool
     """Whether a source line begins there, as Dynamo counts lines."""
@@ -126,10 +126,10 @@ class Snapshot(NamedTuple):
     """How many instructions with a line the attempt had reached."""
     changes: int
     """How many changes (``trace_changes``) had been made."""
-    trace: TraceThen
+    trace: PastTrace
 
     @property
-    def graphs(self) -> tuple[GraphThen, ...]:
+    def graphs(self) -> tuple[PastGraph, ...]:
         """Return the graphs of the snapshot."""
         return self.trace.graphs
 
@@ -241,20 +241,20 @@ class Snapshots(Sequence[Snapshot]):
         """The numbers of the stretches' first snapshots."""
         self._functions: list[Translator] = []
         """The function of each stretch."""
-        self._callers: list[tuple[FrameThen, ...]] = []
+        self._callers: list[tuple[PastFrame, ...]] = []
         """The waiting callers of each stretch."""
         self._positions = array("q")
         """The position at each stretch's beginning."""
-        self._left: dict[int, tuple[FrameThen, ...]] = {}
+        self._left: dict[int, tuple[PastFrame, ...]] = {}
         """``Snapshot.left`` of each snapshot that has any."""
         self._traced = array("q")
-        """The numbers of snapshots from which ``TraceThen`` has a new state."""
+        """The numbers of snapshots from which ``PastTrace`` has a new state."""
         self._tracers: list[Any] = []
         self._counts = array("q")
         """Counts of the innermost graph's nodes and inputs, of guards, tracked objects, and saves of tensors."""
         self._effects: list[Any] = []
-        self._sizes: list[SizesThen] = []
-        self._graphs: dict[int, tuple[GraphThen, ...]] = {}
+        self._sizes: list[PastSizes] = []
+        self._graphs: dict[int, tuple[PastGraph, ...]] = {}
         """All graphs, where there were several."""
         self._without_line = array("q")
         """Snapshots whose instruction has no line: they do not count as positions."""
@@ -275,7 +275,7 @@ class Snapshots(Sequence[Snapshot]):
     # -- writing: to the last snapshot --------------------------------------------------------
 
     def begin(
-        self, translator: Translator, callers: tuple[FrameThen, ...], left: tuple[FrameThen, ...], position: int
+        self, translator: Translator, callers: tuple[PastFrame, ...], left: tuple[PastFrame, ...], position: int
     ) -> None:
         """Begin a stretch at ``position`` with the next snapshot; ``left`` as in ``Snapshot``."""
         number = self.number
@@ -314,7 +314,7 @@ class Snapshots(Sequence[Snapshot]):
         """Note the position of a generator."""
         self._progress[self.forgotten + len(self.instructions) - 1] = progress
 
-    def note_trace(self, trace: TraceThen) -> None:
+    def note_trace(self, trace: PastTrace) -> None:
         """Note the shared state of the trace, which differs from that of the snapshot before."""
         # Earlier partial snapshots have changed nothing, but some may come after the change.
         number = self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten
@@ -380,16 +380,16 @@ class Snapshots(Sequence[Snapshot]):
             self._trace(bisect_right(self._traced, number) - 1),
         )
 
-    def _trace(self, at: int) -> TraceThen:
+    def _trace(self, at: int) -> PastTrace:
         nodes, inputs, guards, tracked, saved = self._counts[at * _COUNTS : (at + 1) * _COUNTS]
-        graphs = self._graphs.get(self._traced[at], (GraphThen(self._tracers[at], nodes, inputs),))
-        return TraceThen(graphs, guards, EffectsThen(self._effects[at], tracked, saved), self._sizes[at])
+        graphs = self._graphs.get(self._traced[at], (PastGraph(self._tracers[at], nodes, inputs),))
+        return PastTrace(graphs, guards, PastEffects(self._effects[at], tracked, saved), self._sizes[at])
 
     def _lacks_line(self, number: int) -> bool:
         at = bisect_left(self._without_line, number)
         return at < len(self._without_line) and self._without_line[at] == number
 
-    def function(self, index: int) -> FrameThen:
+    def function(self, index: int) -> PastFrame:
         """Return a snapshot's innermost function; cheaper than the snapshot."""
         number = self.forgotten + range(len(self.instructions))[index]
         return self._function(number, self._functions[bisect_right(self._begun, number) - 1])
@@ -405,7 +405,7 @@ class Snapshots(Sequence[Snapshot]):
             translator, line = self._functions[at], self.instructions[index].starts_line if place is None else place[2]
             yield index, id(translator), translator.f_code.co_filename, line
 
-    def _function(self, number: int, translator: Translator) -> FrameThen:
+    def _function(self, number: int, translator: Translator) -> PastFrame:
         at = bisect_left(self._noted, number)
         noted = self._noted[at]
         pushed = 0
@@ -413,7 +413,7 @@ class Snapshots(Sequence[Snapshot]):
         if noted != number:
             passed = self.instructions[number - self.forgotten : noted - self.forgotten]
             pushed = sum([PUSHED[each.opname] for each in passed])
-        return FrameThen(
+        return PastFrame(
             translator,
             self._variables_at(at),
             tuple(self._stacks.get(self._forgotten_stacks + at, without=pushed)),
@@ -426,7 +426,7 @@ class Snapshots(Sequence[Snapshot]):
         number = self._bound[at]
         return dict(zip(self._names[number - self._bound[0]], self._values.get(number), strict=True))
 
-    def left_before(self, index: int) -> Iterator[FrameThen]:
+    def left_before(self, index: int) -> Iterator[PastFrame]:
         """Yield the waiting generators of a snapshot, the latest first."""
         for number in reversed(self._left):
             if number <= self.forgotten + index:

@@ -1,6 +1,6 @@
 """Steps through a held trace's past: backwards, and forwards again to the present.
 
-The trace's log (``history.trace_log``) has its state at every line. A step back restores one of these states, and the
+The trace's log (``history.state_log``) has its state at every line. A step back restores one of these states, and the
 thread is held there as usual; before Dynamo continues, the present state is restored. Runs on the tracing thread; a
 ``Past`` lives as long as its log.
 """
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
-from dynamo_dap.debuggee.history.snapshots import FrameThen, Snapshot
-from dynamo_dap.debuggee.history.trace_log import TraceLog
+from dynamo_dap.debuggee.history.snapshots import PastFrame, Snapshot
+from dynamo_dap.debuggee.history.state_log import StateLog
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.graph import is_same_tensor, written_by
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class StoppingEvent:
     """An event of a past instruction that stops."""
 
     reason: str
@@ -63,11 +63,11 @@ class Stops(Protocol):
     def hits(self, at: int, point: TracePoint) -> list[int]:
         """Return the ids of the breakpoints that stop at a snapshot, given by number and point."""
 
-    def met(self, at: int) -> Met | None:
+    def met(self, at: int) -> StoppingEvent | None:
         """Return the event of a snapshot's instruction that stops, or None."""
 
     @property
-    def may_meet(self) -> bool:
+    def has_events(self) -> bool:
         """Whether ``met`` can return an event."""
 
 
@@ -81,7 +81,7 @@ class Destination:
     hit: Sequence[int] = ()
     """The ids of the breakpoints that caused the stop."""
     remark: str | None = None
-    met: Met | None = None
+    met: StoppingEvent | None = None
     is_beginning: bool = False
     """Whether nothing precedes it."""
 
@@ -91,7 +91,7 @@ class Destination:
         return cls(Place(at), reason, hit, remark)
 
     @classmethod
-    def at_what_was_met(cls, at: int, met: Met) -> Destination:
+    def at_event(cls, at: int, met: StoppingEvent) -> Destination:
         """Return a destination at an instruction's event."""
         return cls(Place(at, is_after=True), met.reason, met.hit, met.raised.headline, met)
 
@@ -123,7 +123,7 @@ class _Begins:
 class Past:
     """One attempt's snapshots for steps: numbered from the beginning of the log."""
 
-    def __init__(self, log: TraceLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
+    def __init__(self, log: StateLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
         """End steps only in the user's own files if ``just_my_code``."""
         self._log = log
         self._facts = facts
@@ -164,7 +164,7 @@ class Past:
         """Return a snapshot."""
         return self._log.snapshots[at - self._log.forgotten]
 
-    def function(self, at: int) -> FrameThen:
+    def function(self, at: int) -> PastFrame:
         """Return the innermost function of a snapshot: cheaper than the snapshot."""
         return self._log.snapshots.function(at - self._log.forgotten)
 
@@ -183,7 +183,7 @@ class Past:
         self._log.close()
 
     def show(self, at: int | None, *, as_result: bool = False) -> None:
-        """Show a snapshot's state; None for the present, from which the trace continues. See ``TraceLog.show``."""
+        """Show a snapshot's state; None for the present, from which the trace continues. See ``StateLog.show``."""
         self._log.show(None if at is None else at - self._log.forgotten, as_result=as_result)
 
     def present(self, frame: TracedFrame, index: int) -> Place:
@@ -251,12 +251,12 @@ class Past:
         self._depths[at] = found
         return found
 
-    def _visits_of(self, then: FrameThen) -> list[int]:
+    def _visits_of(self, then: PastFrame) -> list[int]:
         """Return the snapshots at which a run of a function was on a line."""
         self._look_for_visits()
         return self._visits[id(then.interpreter), then.line]
 
-    def _snapshots_of(self, then: FrameThen) -> list[int]:
+    def _snapshots_of(self, then: PastFrame) -> list[int]:
         """Return all snapshots of a run of a function."""
         self._look_for_visits()
         return self._visits[id(then.interpreter), None]
@@ -349,7 +349,7 @@ class Past:
             own = set(self.chain((origin or destination).shown)) if step.kind is not StepKind.IN else None
         snapshots = range(max(place.at, self.beginning), min(end.at + 1, self.end))
         may_stop = self._may_stop(snapshots, stops.breakpoint_lines, own or (), every=step is not None and own is None)
-        for later in snapshots if stops.may_meet else sorted(may_stop):
+        for later in snapshots if stops.has_events else sorted(may_stop):
             if later in may_stop and place < Place(later) < end:
                 point = self.point(later)
                 if hit := stops.hits(later, point):
@@ -357,8 +357,8 @@ class Past:
                 if step is not None and outcome(step, point) is Outcome.STOP:
                     return Destination.at(later, "step")
             is_between = place < Place(later, is_after=True) < end
-            if is_between and stops.may_meet and (met := stops.met(later)) is not None:
-                return Destination.at_what_was_met(later, met)
+            if is_between and stops.has_events and (met := stops.met(later)) is not None:
+                return Destination.at_event(later, met)
         return None
 
     def back(self, place: Place, step: Step, stops: Stops) -> Destination:
@@ -371,10 +371,10 @@ class Past:
             return self._step_back(place, step.granularity)
         snapshots = range(self.beginning, min(place.at + 1, self.end))
         may_stop = self._may_stop(snapshots, stops.breakpoint_lines)
-        for earlier in reversed(snapshots if stops.may_meet else sorted(may_stop)):
+        for earlier in reversed(snapshots if stops.has_events else sorted(may_stop)):
             is_before = Place(earlier, is_after=True) < place
-            if is_before and stops.may_meet and (met := stops.met(earlier)) is not None:
-                return Destination.at_what_was_met(earlier, met)
+            if is_before and stops.has_events and (met := stops.met(earlier)) is not None:
+                return Destination.at_event(earlier, met)
             if Place(earlier) < place and earlier in may_stop and (hit := stops.hits(earlier, self.point(earlier))):
                 return Destination.at(earlier, "breakpoint", hit)
         return self._first()

@@ -1,7 +1,7 @@
 """Notes Dynamo's in-place changes while it traces: contents, attributes, lazy values, iterators.
 
 A ``Change`` holds the state of one of Dynamo's objects before a change, and swaps it with the present state. Runs on
-the tracing thread; lives as long as the log of the trace (``trace_log``).
+the tracing thread; lives as long as the log of the trace (``state_log``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OUTPUT = "torch._dynamo.output_graph:OutputGraph"
 _ADVANCING = frozenset({"next_variable", "tp_iternext_impl"})
 """Methods of trackers that advance an iterator; not all of them report it."""
 
-TRACE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER, _OUTPUT)
+STATE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER, _OUTPUT)
 
 _OF_THE_PROGRAM = frozenset({"value", "source", "fn", "f_globals", "proxy", "inline_tracer", "mutation_type"})
 """Fields of trackers that hold objects of the program or of torch."""
@@ -103,7 +103,7 @@ class _MutationChange(Change):
 _NO_STACKS: dict[Any, list[Any]] = {}
 
 
-class _IteratorThen:
+class _PastIterator:
     """The position of an iterator over a dictionary or a set, which cannot be copied."""
 
     def __init__(self, iterator: Any) -> None:
@@ -145,7 +145,7 @@ class _TrackerChange(_MutationChange):
                 continue
             if is_exactly(value, _CONTAINERS) and not goes_through:
                 contents += (value, value.copy())
-            then[name] = _IteratorThen(value) if is_exactly(value, _ITERATORS) else value
+            then[name] = _PastIterator(value) if is_exactly(value, _ITERATORS) else value
         self._then = then
         self._contents = tuple(contents)
         """Containers, each with a copy."""
@@ -162,7 +162,7 @@ class _TrackerChange(_MutationChange):
         for name in now.keys() - self._then.keys():
             del self._fields[name]
         self._fields.update(
-            (name, value.again() if type(value) is _IteratorThen else value) for name, value in self._then.items()
+            (name, value.again() if type(value) is _PastIterator else value) for name, value in self._then.items()
         )
         if modified is not None and self._mutation is not None:
             self._mutation.is_modified = self._modified
@@ -283,12 +283,12 @@ class ChangeHooks:
     def want(self, wanted: bool) -> None:
         """Install or remove the wrappers. Runs on any thread."""
         with self._lock:
-            if wanted == self._patches.is_installed or TRACE_LOG.problem is not None:
+            if wanted == self._patches.is_installed or STATE_LOG.problem is not None:
                 return
             if not wanted:
                 self._end()
                 return
-            effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
+            effects, lazy = STATE_LOG.resolve(_EFFECTS), STATE_LOG.resolve(_LAZY)
             self._wrap(effects, "mutation", partial(self._mutation, _TrackerChange))
             self._wrap(effects, "store_attr", partial(self._mutation, _StoreChange))
             # Torch 2.15 has a second kind of lazy values: those computed from lazy ones.
@@ -300,10 +300,10 @@ class ChangeHooks:
                 self._wrap(tensors, "set_name_hint", lambda tensor, *_: _name_change(tensor))
             if "_method_register_hook" in tensors.__dict__:
                 self._wrap(tensors, "_method_register_hook", lambda tensor, *_: _FieldsChange([tensor]))
-            self._wrap(TRACE_LOG.resolve(_OUTPUT), "create_node", self._end_of_body)
+            self._wrap(STATE_LOG.resolve(_OUTPUT), "create_node", self._end_of_body)
             for name in [name for name in effects.__dict__ if "runahead" in name]:
                 self._wrap(effects, name, lambda effects, inside: _FieldsChange(_tensors_known_to(inside)))
-            for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
+            for kind in _with_subclasses(STATE_LOG.resolve(_TRACKER)):
                 for name in _ADVANCING & kind.__dict__.keys():
                     self._wrap(kind, name, self._advance)
 

@@ -17,9 +17,9 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, Stop
 from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, Standpoint, all_before
 from dynamo_dap.debuggee.history.before_breaks import locals_before_break
 from dynamo_dap.debuggee.history.remedies import Remedies
-from dynamo_dap.debuggee.history.reverse_stops import AddressOf, StopsInThePast, StopsOfCall
+from dynamo_dap.debuggee.history.reverse_stops import AddressOf, ReverseStops, StopsOfCall
+from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.history.time_travel import Destination, Past, Place
-from dynamo_dap.debuggee.history.trace_logs import TraceLogs
 from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import frames_of
@@ -34,7 +34,7 @@ class TraceStops:
     """Stops in traces, with their history in ``logs``."""
 
     def __init__(
-        self, host: Host, logs: TraceLogs, what_ifs: WhatIfs, remedies: Remedies, address_of: AddressOf
+        self, host: Host, logs: StateLogs, what_ifs: WhatIfs, remedies: Remedies, address_of: AddressOf
     ) -> None:
         """Work for ``host``, the agent; ``what_ifs`` makes the user's changes at a stop."""
         self._host = host
@@ -173,8 +173,8 @@ class TraceStops:
         is_step = destination.reason == "breakpoint" and destination.hit and not left
         return replace(destination, reason="step" if is_step else destination.reason, hit=left)
 
-    def _stops_of(self, past: Past) -> StopsInThePast:
-        return StopsInThePast(self._host, past, self._address_of)
+    def _stops_of(self, past: Past) -> ReverseStops:
+        return ReverseStops(self._host, past, self._address_of)
 
     def walk(self, present: Attempt) -> None:
         """Walk through a cached call's saved trace, and hold the thread wherever the call stops."""

@@ -3,7 +3,7 @@
 At the end of the body of ``torch.cond``, checkpointing, ``map`` and others, torch rebuilds its graph (inputs are
 ordered, replaced and added) and binds the body's results to the operator's. For steps back into the body, this module
 keeps its graph and values after its last instruction. Runs on the tracing thread; lives as long as the trace's log
-(``trace_log``).
+(``state_log``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def values_in(graph: Graph, roots: Iterable[object]) -> list[Any]:
     return [each for each in found if getattr(node_of(each), "graph", None) is graph]
 
 
-class _NodeThen(NamedTuple):
+class _PastNode(NamedTuple):
     node: Any
     fields: dict[str, Any]
     users: dict[Any, None]
@@ -69,6 +69,6 @@ class BodyGraph:
 _CAPTURED = ("lifted_freevars", "input_name_to_proxy")
 
 
-def _note(node: Node) -> _NodeThen:
+def _note(node: Node) -> _PastNode:
     fields = {name: getattr(node, name) for name in _FIELDS}
-    return _NodeThen(node, fields, dict(fields["users"]), dict(fields["_input_nodes"]))
+    return _PastNode(node, fields, dict(fields["users"]), dict(fields["_input_nodes"]))

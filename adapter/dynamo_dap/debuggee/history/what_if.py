@@ -26,14 +26,14 @@ from dynamo_dap.debuggee.history.changed_traces import (
     traced_call,
 )
 from dynamo_dap.debuggee.history.sizes import sizes_in
-from dynamo_dap.debuggee.history.trace_logs import TraceLogs
+from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.replay.one_time_code import CannotServe, ServedOnce, serve_with_graph
+from dynamo_dap.debuggee.replay.one_time_code import CannotServe, OneTimeCode, serve_with_graph
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import ONCE
 from dynamo_dap.debuggee.torch_api.objects import Graph
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode, replaying, trace_again
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, MadeCode, replaying, run_replay
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.trace.evaluation import evaluate
 from dynamo_dap.debuggee.trace.runs import (
@@ -227,7 +227,7 @@ class WhatIfs(CompileObserver):
 
     feature = "trying changes of a trace"
 
-    def __init__(self, host: Host, lines: LineTraces, logs: TraceLogs) -> None:
+    def __init__(self, host: Host, lines: LineTraces, logs: StateLogs) -> None:
         """Report the lines of traces by ``lines``; ``logs`` has the history of the changed trace.
 
         ``host`` is the agent.
@@ -237,7 +237,7 @@ class WhatIfs(CompileObserver):
         self._logs = logs
         self._compiling: str | None = None
         """The compile that continues after such a trace."""
-        self._served: ServedOnce | None = None
+        self._served: OneTimeCode | None = None
 
     # -- traces ----------------------------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class WhatIfs(CompileObserver):
                 beside_running_trace(top, held),
                 sizes_changed(sizes),
             ):
-                trace_again(branch, take, made_code=branch.made_code)
+                run_replay(branch, take, made_code=branch.made_code)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
             log_exception("tracing with changes")
             return named_first_line_of(problem)
@@ -353,7 +353,7 @@ class WhatIfs(CompileObserver):
             return
         if branch.is_kept and made.code is not None:
             reported.kept = True
-            self._served = ServedOnce(branch.call, made, self._report_not_kept)
+            self._served = OneTimeCode(branch.call, made, self._report_not_kept)
         self._compiling = branch.call.compile_id
         HOOKS.want(self, {CompileObserver.compile_ended})
 

@@ -94,7 +94,7 @@ def launch() -> None:
     agent = process_agent()
     _connect(agent, description, description.address)
     while_torch_is_imported(lambda name, is_done: agent.send_event(IMPORTING_EVENT, ImportingEventBody(name, is_done)))
-    atexit.register(_say_goodbye, agent)
+    atexit.register(_detach_client, agent)
     if description.profile is not None:
         begin_profile(description.profile, description.began, agent.running_clock, agent.print)
     if description.debugpy_address is None:
@@ -239,7 +239,7 @@ def _keep_from_children(description: LaunchDescription) -> None:
         sys._xoptions.pop("frozen_modules", None)
 
 
-def _say_goodbye(agent: Agent) -> None:
+def _detach_client(agent: Agent) -> None:
     """Detach the client before the program ends, which can take a while."""
     try:
         agent.torch_options.report_unused()

@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.torch_api.dynamo_names import readable_function_name, resume_function
 from dynamo_dap.debuggee.torch_api.graph import is_erased, target_name
 from dynamo_dap.debuggee.torch_api.objects import Graph
-from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
+from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.runs import TracePoint
 
@@ -60,7 +60,7 @@ class BackwardLines:
 
     visits: list[Visit] = field(default_factory=list)
     """In the order of their ends."""
-    graph: KeptGraph = field(default_factory=KeptGraph)
+    graph: SavedGraph = field(default_factory=SavedGraph)
     breakpoints: Mapping[tuple[str, int], list[LineBreakpoint]] = field(default_factory=dict)
     """Breakpoints for these lines, by file and line."""
     breakpoints_at: int = -1

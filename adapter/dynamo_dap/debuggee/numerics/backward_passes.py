@@ -37,11 +37,11 @@ from dynamo_dap.debuggee.numerics.gradients import (
     is_backward_compiled,
 )
 from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values, with_earlier_memory
 from dynamo_dap.debuggee.torch_api.isolation import global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, NoFrame, trace_again
-from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraphInCall
+from dynamo_dap.debuggee.torch_api.replays import REPLAYS, CachedCall, NoFrame, run_replay
+from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraphInCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
@@ -176,7 +176,7 @@ class BackwardPasses:
 
     def are_wanted(self) -> bool:
         """Return whether a breakpoint of mode Backward is set and can stop."""
-        if GRADIENTS.problem is not None or RETRACING.problem is not None or not self._host.options.compile_time:
+        if GRADIENTS.problem is not None or REPLAYS.problem is not None or not self._host.options.compile_time:
             return False
         return bool(self._host.breakpoints.lines_of_mode(BACKWARD))
 
@@ -214,19 +214,21 @@ class BackwardPasses:
         """Replay ``call``, and return the facts for every call of its cache entry."""
         run = SurveyRun(call)
         with self._lines.running(run):
-            trace_again(run, run.survey.finish)
+            run_replay(run, run.survey.finish)
         lines = run.survey.result()
         if lines.graph.nodes:
             # Finds the memory of the program that the call writes to.
-            KeptGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
+            SavedGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
         return lines
 
     def keep(self, call: CachedCall, lines: BackwardLines, states: list[Callable[[], None]]) -> KeptCall:
         """Keep the inputs of ``call``; ``states`` restore its random numbers and switches."""
-        found = KeptGraphInCall(lines.graph, call)
+        found = SavedGraphInCall(lines.graph, call)
         given = {node: found.input_of(node) for node in lines.graph.nodes if node.op == "placeholder"}
         inputs = {
-            node: KeptInput.of(node.name, as_it_was(value, call.memory), is_written=node in lines.graph.written)
+            node: KeptInput.of(
+                node.name, with_earlier_memory(value, call.memory), is_written=node in lines.graph.written
+            )
             for node, value in given.items()
         }
         return KeptCall(next(self._numbers), self.as_ended(call), lines, inputs, states)
@@ -392,7 +394,7 @@ class BackwardPasses:
         with self._lines.running(replay), preserved_global_state():
             for restore in kept.states:
                 restore()
-            trace_again(replay)
+            run_replay(replay)
 
     def _hold(self, point: TracePoint, reached: _ReachedLine, gradient: object, hit: Sequence[int]) -> None:
         self.hold(point, reached.kept, reached.visit, {GRADIENT: gradient}, hit=hit)

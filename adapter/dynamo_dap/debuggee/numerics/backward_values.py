@@ -32,16 +32,16 @@ from dynamo_dap.debuggee.numerics.gradients import (
     current_pass,
     is_backward_compiled,
 )
-from dynamo_dap.debuggee.numerics.not_finite import NAN, Made, kinds_of, may_have_any, sum_of
+from dynamo_dap.debuggee.numerics.not_finite import NAN, BadOperation, kinds_of, may_have_any, sum_of
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
-from dynamo_dap.debuggee.replay.replays import has_transforms, place_of
+from dynamo_dap.debuggee.replay.replayed_graph import has_transforms, place_of
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_fake_tensor
 from dynamo_dap.debuggee.torch_api.transforms import is_visible
@@ -195,7 +195,7 @@ class BackwardValues:
             ]
         if visit is None:
             raise _unknown(lines.graph.nodes, f"{target_name(maker)} is of no line")
-        made = Made(node, kind, gradient, 0)
+        made = BadOperation(node, kind, gradient, 0)
         module = module_path(maker)
         function = visit.function if module is None else f"{visit.function} of {module}"
         fault = BackwardFault(target_name(maker), made, visit.path, visit.line, function, parameters)

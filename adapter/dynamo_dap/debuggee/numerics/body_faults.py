@@ -16,12 +16,12 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.exact_runs import ExactBody, ExactPass, ExactRuns
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule
-from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.replays import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "invoke_subgraph")

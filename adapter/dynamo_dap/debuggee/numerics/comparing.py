@@ -47,7 +47,7 @@ from dynamo_dap.debuggee.numerics.stored_state import (
 )
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_api.custom_operators import FAKE_KERNEL
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
@@ -55,7 +55,7 @@ from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.transforms import TRANSFORMS

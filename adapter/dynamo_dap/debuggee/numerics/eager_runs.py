@@ -34,14 +34,14 @@ from dynamo_dap.debuggee.numerics.comparisons import Reference
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, identity_at
 from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
-from dynamo_dap.debuggee.replay.replays import places_of
+from dynamo_dap.debuggee.replay.replayed_graph import places_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.frame_memory import program_cells
 from dynamo_dap.debuggee.torch_api.graph import is_higher_order
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.transforms import is_visible
@@ -311,7 +311,7 @@ def _be_quiet() -> None:
 
 
 def _begin_again(call: CachedCall, random: Iterable[Callable[[], None]]) -> None:
-    _put_memory_back(call)
+    _restore_memory(call)
     for restore in random:
         restore()
 
@@ -386,7 +386,7 @@ def _compared(
     return found
 
 
-def _put_memory_back(call: CachedCall) -> None:
+def _restore_memory(call: CachedCall) -> None:
     """Restore the memory that the compiled call has changed, in this fork only."""
     tensors = [each for each in _tensors(list(call.arguments.values())) if storage_of(each) in call.memory]
     if any(each.is_shared() for each in tensors):

@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Referee, widened
 from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory

@@ -24,12 +24,12 @@ from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptI
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import is_higher_order, target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, has_own_memory
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory, with_earlier_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, compile_by, compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
@@ -106,7 +106,7 @@ class KeptBackward:
             # What a custom operator got is copied, too, since its declaration may be wrong.
             if is_written and value.requires_grad and storage_of(value) in memory:
                 raise NoRealValue(f"the call writes to {name}, which needs a gradient")
-            kept = KeptInput.of(name, as_it_was(value, memory), is_written=is_written)
+            kept = KeptInput.of(name, with_earlier_memory(value, memory), is_written=is_written)
             inputs[node] = replace(kept, requires_grad=bool(getattr(value, "requires_grad", False)))
         self.inputs = inputs
         self.names = [graph.names.get(node) or node.name for node in placeholders]

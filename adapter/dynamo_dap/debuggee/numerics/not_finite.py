@@ -16,7 +16,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.bad_operands import BadOperand, bad_operands, expression_text
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, in_transform
@@ -110,7 +110,7 @@ def kinds_of(value: object) -> Kinds:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class BadOperation:
     """An operation that made a NaN or an Inf."""
 
     node: Any
@@ -146,7 +146,7 @@ class Made:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class BadInput:
     """An input of a call that already had a NaN."""
 
     node: Any
@@ -184,7 +184,7 @@ def _shown(number: float) -> str:
 class Origin:
     """The operation or input that made the first NaN or Inf of a call's results."""
 
-    made: Made | Given | None
+    made: BadOperation | BadInput | None
     """None if no operation made any, and no input had it."""
     kind: str
     """The kind in the results: an Inf may have become a NaN."""
@@ -213,16 +213,16 @@ def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mappin
     return Origin(first, kind, [kinds_of(each) for each in outputs])
 
 
-def _order(made: Made | Given | None) -> tuple[int, int]:
+def _order(made: BadOperation | BadInput | None) -> tuple[int, int]:
     """Sort by operations first, then by inputs."""
-    return (0, made.position) if isinstance(made, Made) else (1 if made is not None else 2, 0)
+    return (0, made.position) if isinstance(made, BadOperation) else (1 if made is not None else 2, 0)
 
 
-_Origins = Mapping[str, "Made | Given | None"]
+_Origins = Mapping[str, "BadOperation | BadInput | None"]
 """By kind, the source; None for a constant of the program, and for an input's Inf."""
 
 
-def made_in_body(body: GraphModule, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, Made]]:
+def made_in_body(body: GraphModule, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, BadOperation]]:
     """Run a higher-order operator's body; return its outputs, and for each kind the source of the first one."""
     watch = _Watch()
     outputs = watch.run_body(body, operands)
@@ -236,11 +236,11 @@ class _Watch:
     def __init__(self) -> None:
         self.made: dict[Any, _Origins] = {}
         """By node: the kinds in its result, and their sources."""
-        self._in_memory: dict[object, dict[str, Made | Given | None]] = {}
+        self._in_memory: dict[object, dict[str, BadOperation | BadInput | None]] = {}
         """By memory that was written to: the kinds in it, and their sources."""
         self._versions: dict[object, int] = {}
         self._count = 0
-        self.inside: list[dict[str, Made]] = []
+        self.inside: list[dict[str, BadOperation]] = []
         """For each run of a body of the running operation: the sources in it, by kind."""
 
     def run_body(self, body: GraphModule, operands: tuple[object, ...]) -> Any:
@@ -249,10 +249,10 @@ class _Watch:
         with with_bodies_run_by(body, watch.run_body):
             outputs = run_observed(body, operands, watch)
         (returned,) = (node.all_input_nodes for node in body.graph.nodes if node.op == "output")
-        origins: dict[str, Made] = {}
+        origins: dict[str, BadOperation] = {}
         for node in returned:
             for kind, made in watch.made.get(node, {}).items():
-                if isinstance(made, Made):
+                if isinstance(made, BadOperation):
                     origins[kind] = min(origins.get(kind) or made, made, key=_order)
         self.inside.append(origins)
         return outputs
@@ -267,7 +267,7 @@ class _Watch:
         result = results[node]
         self._forget_memory_before(node, results)
         if node.op in ("placeholder", "get_attr"):
-            self.made[node] = {kind: Given(node, result) if kind == NAN else None for kind in kinds_of(result)}
+            self.made[node] = {kind: BadInput(node, result) if kind == NAN else None for kind in kinds_of(result)}
             self._note_versions(result)
             return
         written = [each for each in node.all_input_nodes if self._was_written(results[each])]
@@ -283,10 +283,15 @@ class _Watch:
         self._note_versions(changed)
 
     def _origins(
-        self, node: Node, kinds: Kinds, changed: object, results: Mapping[Any, Any], inside: Sequence[dict[str, Made]]
+        self,
+        node: Node,
+        kinds: Kinds,
+        changed: object,
+        results: Mapping[Any, Any],
+        inside: Sequence[dict[str, BadOperation]],
     ) -> _Origins:
         had = self._of_operands(node, results)
-        origins: dict[str, Made | Given | None] = {}
+        origins: dict[str, BadOperation | BadInput | None] = {}
         for kind in kinds:
             if kind in had:
                 origins[kind] = had[kind]
@@ -300,12 +305,12 @@ class _Watch:
                 value = next(each.clone() for each in flattened(changed) if kind in kinds_of(each))
                 first = _first_of(value, kind)
                 operands = () if first is None else bad_operands(node, value, first[3], results)
-                origins[kind] = Made(node, kind, value, self._count, operands=operands)
+                origins[kind] = BadOperation(node, kind, value, self._count, operands=operands)
         return origins
 
-    def _of_operands(self, node: Node, results: Mapping[object, object]) -> dict[str, Made | Given | None]:
+    def _of_operands(self, node: Node, results: Mapping[object, object]) -> dict[str, BadOperation | BadInput | None]:
         """Return the operands' kinds, including those written to their memory under another name."""
-        found: dict[str, Made | Given | None] = {}
+        found: dict[str, BadOperation | BadInput | None] = {}
         for operand in node.all_input_nodes:
             known = self.made.get(operand, {})
             for each in flattened(results[operand]):

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.debuggee.values.type_facts import (
     class_dictionary,

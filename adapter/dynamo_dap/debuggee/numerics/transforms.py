@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph, has_transforms
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
 from dynamo_dap.debuggee.torch_api.transforms import TRANSFORMS, TakenOut, prefix_of
 
 

@@ -44,9 +44,9 @@ from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.numerics.not_finite import (
     INF,
     NAN,
-    Given,
+    BadInput,
+    BadOperation,
     Kinds,
-    Made,
     SeenTensors,
     find_origin,
     kinds_of,
@@ -56,7 +56,7 @@ from dynamo_dap.debuggee.numerics.shown_values import ShownValues
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.dynamo_names import readable_function_name, user_function_name
@@ -66,7 +66,7 @@ from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.objects import Node, Translator
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, run_replay
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK, add_line_hook
@@ -230,13 +230,13 @@ class ValueStops(CallObserver, CompileObserver):
         left = {node: kinds for each, kinds in written if kinds and (node := graph.node_of(each)) is not None}
         origin = find_origin(graph, returned, left)
         made, kind, caller = origin.made, origin.kind, _place_of_caller(call.frame)
-        if isinstance(made, Made):
+        if isinstance(made, BadOperation):
             changed = self._changed_inputs(call, graph)
             because = made.because(graph.names)
             raised = not_finite(made, kind, _place_text(made.node, caller), changed, because=because)
             number = graph.numbers[made.node if made.node in graph.numbers else made.operator]
             return Culprit(number, raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call)
-        if isinstance(made, Given) and not graph.is_state(made.node):
+        if isinstance(made, BadInput) and not graph.is_state(made.node):
             return None if made.value in self._bad else self._given(call, graph, made, _text_of(caller))
         of_backend = self._of_backend(graph, returned, origin.outputs) if made is None else None
         if of_backend is None:
@@ -247,7 +247,7 @@ class ValueStops(CallObserver, CompileObserver):
             return None
         return of_backend
 
-    def _given(self, call: GraphCall, graph: ReplayedGraph, given: Given, where: str | None) -> Culprit | None:
+    def _given(self, call: GraphCall, graph: ReplayedGraph, given: BadInput, where: str | None) -> Culprit | None:
         """Report once each input that already had a NaN when the call began."""
         name = graph.names.get(given.node, given.node.name)
         if name in call.graph.reported:
@@ -331,7 +331,7 @@ class ValueStops(CallObserver, CompileObserver):
             kind = NAN if NAN in kinds else next(iter(kinds))
             gradient = kinds_of(value.grad) if value.is_leaf and value.grad is not None else None
             state = ParameterState(name, call.graph.calls, gradient)
-            raised = not_finite(Made(node, kind, value, 0), kind, _place_text(user), state=state)
+            raised = not_finite(BadOperation(node, kind, value, 0), kind, _place_text(user), state=state)
             return Culprit(graph.numbers[user], raised, {"__value__": value, "__kind__": kind}, NAN_FILTER, graph.call)
         return None
 
@@ -366,7 +366,7 @@ class ValueStops(CallObserver, CompileObserver):
             else:
                 NODE_HOOK.want(on_node)
             try:
-                trace_again(ReplayRun(culprit.call))
+                run_replay(ReplayRun(culprit.call))
             finally:
                 NODE_HOOK.want(None)
                 lines.remove()

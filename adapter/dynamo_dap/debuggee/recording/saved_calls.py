@@ -61,9 +61,9 @@ from dynamo_dap.debuggee.recording.saved_values import (
 )
 from dynamo_dap.debuggee.torch_api import call_conditions
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
-from dynamo_dap.debuggee.torch_api.graph_runs import as_it_was
+from dynamo_dap.debuggee.torch_api.graph_runs import with_earlier_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 
 _MOST_VALUES = 1_000_000
 _OF_MODULES = {"__name__", "__file__", "__spec__", "__loader__", "__builtins__", "__package__", "__doc__", "__path__"}
@@ -262,7 +262,7 @@ class CallWriter:
             return "it has no data"
         stored.key = str(len(self._tensors))
         with data_reading():
-            self._tensors[stored.key] = as_it_was(value, self._memory).detach()
+            self._tensors[stored.key] = with_earlier_memory(value, self._memory).detach()
         return stored
 
     def _of_numpy(self, value: object, path: str) -> Value | str | None:

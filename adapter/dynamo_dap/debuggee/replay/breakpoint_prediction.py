@@ -25,8 +25,8 @@ from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.operations import is_operation
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
-from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph, KeptGraphInCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph, SavedGraphInCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import (
@@ -88,12 +88,12 @@ class Call:
     def __init__(self, call: CachedCall) -> None:
         """Begin without computed values."""
         self.call = call
-        self._graphs: dict[KeptGraph, KeptGraphInCall] = {}
+        self._graphs: dict[SavedGraph, SavedGraphInCall] = {}
 
-    def graph(self, graph: KeptGraph) -> KeptGraphInCall:
+    def graph(self, graph: SavedGraph) -> SavedGraphInCall:
         """Return ``graph``, run on this call's inputs."""
         if graph not in self._graphs:
-            self._graphs[graph] = KeptGraphInCall(graph, self.call)
+            self._graphs[graph] = SavedGraphInCall(graph, self.call)
         return self._graphs[graph]
 
 
@@ -201,7 +201,7 @@ class Visit:
 
     @classmethod
     def predicted(
-        cls, breakpoint: LineBreakpoint, frame: TracedFrame, shown: Frame, graph: KeptGraph, call: CachedCall
+        cls, breakpoint: LineBreakpoint, frame: TracedFrame, shown: Frame, graph: SavedGraph, call: CachedCall
     ) -> Visit | None:
         """Return the prediction for ``breakpoint`` at ``frame`` in later calls; None if each needs a trace.
 
@@ -262,7 +262,7 @@ def _text(value: object) -> str:
     return present(value).text
 
 
-def _predicted(expression: str, frame: TracedFrame, graph: KeptGraph) -> Predicted:
+def _predicted(expression: str, frame: TracedFrame, graph: SavedGraph) -> Predicted:
     tree = ast.parse(expression.strip(), mode="eval")
     resolver = _Resolver(frame, graph)
     is_traced_tensor = resolver.is_traced_tensor(tree.body)
@@ -291,7 +291,7 @@ def _check(tree: ast.AST) -> None:
 class _Resolver(ast.NodeTransformer):
     """Replaces each path to a value by a new name."""
 
-    def __init__(self, frame: TracedFrame, graph: KeptGraph) -> None:
+    def __init__(self, frame: TracedFrame, graph: SavedGraph) -> None:
         self._frame = frame
         self._graph = graph
         self._paths = Paths(frame, {})

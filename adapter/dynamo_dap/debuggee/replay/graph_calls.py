@@ -28,10 +28,10 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
-from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, as_it_was, has_own_memory, in_transform
+from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, has_own_memory, in_transform, with_earlier_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, random_states, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_api.objects import Graph
-from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall
+from dynamo_dap.debuggee.torch_api.replays import REPLAYS, CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
@@ -80,13 +80,13 @@ class GraphCall:
 
     def before(self, tensor: Any) -> Any:
         """Return ``given`` with its contents before the call."""
-        return as_it_was(tensor, self.kept.memory)
+        return with_earlier_memory(tensor, self.kept.memory)
 
     def as_cached_call(self) -> CachedCall | None:
         """Return the call of the graph's function, for a replay; None if it is unknown."""
         code = self.frame.f_code
         original, entry = original_of(code), cache_entry_of(code)
-        if original is None or RETRACING.problem is not None:
+        if original is None or REPLAYS.problem is not None:
             return None
         return CachedCall(
             code=original,

@@ -20,14 +20,14 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import ONCE, CannotReplace, run_once
 from dynamo_dap.debuggee.torch_api.new_code import on_new_code
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, MadeCode
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _GRAPH = "__compiled_fn"
 
 
-class ServedOnce:
+class OneTimeCode:
     """Replaces the generated code for one call."""
 
     def __init__(self, call: CachedCall, made: MadeCode, on_problem: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _LOGGER = "torch._dynamo.utils:ChromiumEventLogger"
@@ -70,14 +70,14 @@ class CacheLookups:
 
     def _on_key(self, pickler: Any, details: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
         outcome = yield None
-        if outcome.error is None and retraced_call() is None:
+        if outcome.error is None and replayed_call() is None:
             self._thread.parts = list(outcome.result) or pickler.debug_lines(details)
 
     def _on_event(
         self, _logger: object, name: str, _time: int, facts: object = None, *__: object, **___: object
     ) -> None:
         cache, _, state = name.rpartition("_")
-        if cache not in CACHES or state not in STATES or retraced_call() is not None:
+        if cache not in CACHES or state not in STATES or replayed_call() is not None:
             return
         known = facts if isinstance(facts, dict) else {}
         parts = list(known.get("components") or [])

@@ -17,7 +17,7 @@ from typing import Any
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import compiled_codes, live_entries, user_function_of
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.torch_settings import BadSetting, nearest
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, Refusal, Result
 from dynamo_dap.protocol.options import FAIL_ON_RECOMPILE
@@ -184,7 +184,7 @@ class ChosenCompiles:
     ) -> Generator[Given, Outcome, None]:
         # ``torch.export`` takes the graph from its own backend. A replay has no backend.
         is_replaced = self.backend is not None and compiler_fn is not None and not export
-        if is_replaced and retraced_call() is None:
+        if is_replaced and replayed_call() is None:
             compiler_fn = self.backend
         yield Given((output, code_options, compiler_fn, root_tx, export, *rest), named)
 

@@ -28,7 +28,7 @@ from dynamo_dap.debuggee.torch_api.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_api.guard_checks import checks_of_manager
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
 from dynamo_dap.debuggee.torch_api.objects import Translator
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.size_reasons import InputSizes, SizeFacts, merged
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.torch_api.symbols import (
@@ -248,7 +248,7 @@ class CompileHooks:
         self, event: Callable[Concatenate[CompileObserver, P], None], *facts: P.args, **named_facts: P.kwargs
     ) -> None:
         """Report an event, except during the replay of a cached call."""
-        if retraced_call() is not None:
+        if replayed_call() is not None:
             return
         for observer, method in self._wanted.get(event, {}).items():
             with contextlib.nullcontext() if self.around is None else self.around(observer):

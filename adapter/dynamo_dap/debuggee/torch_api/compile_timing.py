@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.guard_checks import checks_of_manager
 from dynamo_dap.debuggee.torch_api.objects import Translator
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.tracing_hooks import LINES, add_line_hook
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
@@ -194,7 +194,7 @@ def _name_of_phase(event: str, facts: Any) -> str:
 def _phase_begins(
     listener: PhaseListener, _: object, name: str, _time: int, facts: object, *__: object, **___: object
 ) -> None:
-    if retraced_call() is None:
+    if replayed_call() is None:
         listener.phase_began(_name_of_phase(name, facts))
 
 
@@ -202,7 +202,7 @@ def _phase_ends(
     listener: PhaseListener, logger: object, name: str, *_: object, **__: object
 ) -> Generator[None, Outcome, None]:
     facts = logger.get_event_data().get(name) if hasattr(logger, "get_event_data") else None
-    if (yield None).error is None and retraced_call() is None:
+    if (yield None).error is None and replayed_call() is None:
         listener.phase_ended(_name_of_phase(name, facts))
 
 
@@ -210,7 +210,7 @@ def _cache_answers(
     listener: TimingListener, _: object, name: str, _time: int, facts: object = None, *__: object, **___: object
 ) -> None:
     cache, _, state = name.rpartition("_")
-    if cache in _CACHES and state in _STATES and retraced_call() is None:
+    if cache in _CACHES and state in _STATES and replayed_call() is None:
         known = facts if isinstance(facts, dict) else {}
         reason = known.get("cache_bypass_reason") or known.get("cache_status_detailed")
         listener.cache_answered(_CACHES[cache], state, None if reason is None else str(reason))
@@ -218,20 +218,20 @@ def _cache_answers(
 
 def _function_runs(listener: TimingListener, translator: Translator) -> Generator[None, Outcome, None]:
     is_resumed = bool(translator.instruction_pointer)
-    if retraced_call() is None:
+    if replayed_call() is None:
         listener.function_began(translator.f_code, translator.lineno, is_resumed=is_resumed)
     yield None
-    if retraced_call() is None:
+    if replayed_call() is None:
         listener.function_ended()
 
 
 def _instruction_begins(listener: TimingListener, _: object) -> None:
-    if retraced_call() is None:
+    if replayed_call() is None:
         listener.instruction_began()
 
 
 def _line_begins(listener: TimingListener, translator: Translator) -> None:
-    if retraced_call() is None:
+    if replayed_call() is None:
         listener.line_began(translator.lineno)
 
 
@@ -241,7 +241,7 @@ def _guards_are_built(
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
     manager = getattr(built, "guard_manager", None)
     root = getattr(manager, "root", None)
-    if output is not None and root is not None and retraced_call() is None:
+    if output is not None and root is not None and replayed_call() is None:
         scope = output.local_scope
         # Torch's ``profile_guard_manager`` takes 20 ms each time: it empties the processor's caches.
         listener.guards_timed(

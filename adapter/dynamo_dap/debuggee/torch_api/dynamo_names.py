@@ -119,7 +119,7 @@ def dynamos_locals(code: CodeType, original: CodeType | None = None) -> Callable
     return lambda name: name not in names
 
 
-def parted(variables: Iterable[T], is_dynamos: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+def split_by_owner(variables: Iterable[T], is_dynamos: Callable[[T], bool]) -> tuple[list[T], list[T]]:
     """Split ``variables`` into the user's and Dynamo's, and keep their order."""
     users: list[T] = []
     dynamos: list[T] = []

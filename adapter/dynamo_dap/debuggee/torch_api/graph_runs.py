@@ -150,7 +150,7 @@ def has_own_memory(value: Any) -> bool:
     return is_exactly(value, (torch.Tensor, torch.nn.Parameter)) and value.layout == torch.strided
 
 
-def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
+def with_earlier_memory(value: Any, memory: Mapping[object, Any]) -> Any:
     """Return a tensor with its contents at the beginning of the call; any other value unchanged."""
     if not memory or not has_own_memory(value) or storage_of(value) not in memory:
         return value
@@ -248,7 +248,7 @@ class GraphRunner:
                 if self._before is not None:
                     self._run.go_on_from(self._before())
             try:
-                return self._run.bring_up_to(nodes, deadline, wanted)
+                return self._run.run_missing(nodes, deadline, wanted)
             except _WritesProgramsMemory as problem:
                 self.copied.add(problem.storage)
             except _Released:
@@ -316,7 +316,7 @@ class GraphRun:
             raise NoRealValue("it is computed in a higher-order operator inside a mode or a transform")
         self._random = before._random
 
-    def bring_up_to(self, nodes: Sequence[Any], deadline: float, wanted: Wanted) -> None:
+    def run_missing(self, nodes: Sequence[Any], deadline: float, wanted: Wanted) -> None:
         """Run those ``nodes`` that have not run yet."""
         left = [each for each in nodes if each not in self._results]
         if not left:
@@ -366,7 +366,7 @@ class GraphRun:
 
     def as_written(self, value: object) -> Any:
         """Return a program's tensor with the nodes' writes to memory that it shares."""
-        return as_it_was(value, self._copies)
+        return with_earlier_memory(value, self._copies)
 
     @contextlib.contextmanager
     def _where_the_graph_left_off(self) -> Iterator[None]:

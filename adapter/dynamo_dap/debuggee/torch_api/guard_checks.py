@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.recompiles import parted_check
+from dynamo_dap.debuggee.torch_api.recompiles import split_check
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 
@@ -107,7 +107,7 @@ def _parts(manager: object) -> Iterator[_Read]:
     known = {one.expression for one in read}
     yield from read
     for number, text in enumerate(getattr(manager, "code_parts", None) or (), 1):
-        expression, place = parted_check(str(text))
+        expression, place = split_check(str(text))
         if expression not in known:
             yield _Read(expression, place, "", -number, None)
 
@@ -126,7 +126,7 @@ def _below(manager: Any, root: Any, numbers: list[int]) -> Iterator[_Read]:
         guards += [(guard, SIZES) for guard in manager.get_epilogue_lambda_guards()]
     for guard, kind in guards:
         for text in guard.verbose_code_parts():
-            expression, place = parted_check(str(text))
+            expression, place = split_check(str(text))
             yield _Read(expression, place, kind, owner, failures)
     for one in inner:
         yield from _below(one, root, numbers)
@@ -147,4 +147,4 @@ def _key_of_failure(message: str) -> str:
     tensor = _TENSOR_FAILURE.match(message)
     if tensor is not None:
         return f"tensor {as_the_user_wrote(tensor['name'] or tensor['typed'])}"
-    return as_the_user_wrote(parted_check(message)[0])
+    return as_the_user_wrote(split_check(message)[0])

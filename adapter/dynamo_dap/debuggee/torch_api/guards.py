@@ -14,7 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.guard_checks import SIZES, GuardCheck, checked_tensor
 from dynamo_dap.debuggee.torch_api.objects import Output, Translator
-from dynamo_dap.debuggee.torch_api.recompiles import parted_check
+from dynamo_dap.debuggee.torch_api.recompiles import split_check
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import range_text, relation_text
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place, node_of, source_name, unwrapped, users_frame
@@ -240,7 +240,7 @@ def built_guards(output: Output, checks: Sequence[GuardCheck]) -> Iterator[Built
         check = str(getattr(function, "__name__", function))
         name = source_name(guard.originating_source) or ""
         stack = getattr(guard, "user_stack", None)
-        texts = [parted_check(str(text))[0] for text in guard.code_list or ()]
+        texts = [split_check(str(text))[0] for text in guard.code_list or ()]
         if check == "TENSOR_MATCH" and name in of_tensors:
             texts.insert(0, of_tensors[name])
         if check == SIZES:

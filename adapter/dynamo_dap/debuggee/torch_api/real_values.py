@@ -24,13 +24,13 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     NoRealValue,
     Wanted,
     apart_from_the_program,
-    as_it_was,
     has_own_memory,
+    with_earlier_memory,
 )
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.operations import is_ordinary
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, version_of
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
@@ -235,7 +235,7 @@ def _check_path(output: Any, node: Node) -> None:
 
     Raises: NoRealValue: they differ, so the program computes another value.
     """
-    call = retraced_call()
+    call = replayed_call()
     problem = None if call is None else PATHS.why_not_valid(call, output.root_tracer.graph)
     if problem is not None and problem.position is not None and node in problem.unproven:
         raise NoRealValue(problem.text)
@@ -278,7 +278,7 @@ def input_of_traced_call(placeholder: Any) -> Any:
 
     Raises: NoRealValue: it no longer exists.
     """
-    call = retraced_call()
+    call = replayed_call()
     if call is not None and call.in_backward is not None:
         return call.in_backward.input_of(placeholder.name)
     try:
@@ -287,7 +287,7 @@ def input_of_traced_call(placeholder: Any) -> Any:
         raise NoRealValue(f"the input '{placeholder.name}' of the graph no longer exists") from None
     if placeholder.meta.get(_VERSION, version_of(example)) != version_of(example):
         raise NoRealValue(f"the input '{placeholder.name}' of the graph was changed in place since")
-    return example if call is None else as_it_was(example, call.memory)
+    return example if call is None else with_earlier_memory(example, call.memory)
 
 
 _VERSION = "dynamo_dap_version"

@@ -129,7 +129,7 @@ def _failure(code: types.CodeType, entry: object, reason: str) -> Failure:
     return Failure(compile_id, expression.strip(), reason.strip(), place, hint["hint"] if hint else None)
 
 
-def parted_check(text: str) -> tuple[str, Place | None]:
+def split_check(text: str) -> tuple[str, Place | None]:
     """Return a check as guards are written, without torch's comment, and the user's line that the comment names."""
     comment = _COMMENT.search(text)
     expression = text[: comment.start()] if comment else text

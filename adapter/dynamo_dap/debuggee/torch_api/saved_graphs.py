@@ -17,12 +17,12 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph_runs import GraphRunner, NoRealValue
 from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.real_values import attribute_of_graph, limits_of_real_values
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.sources import functions_of_sources, user_expression
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name
 
 
-class KeptGraph:
+class SavedGraph:
     """The nodes of a trace's outermost graph, copied as the trace adds them."""
 
     def __init__(self) -> None:
@@ -117,10 +117,10 @@ def _kept(attribute: Any) -> Any:
     return attribute if isinstance(attribute, torch.fx.GraphModule) else ref(attribute)
 
 
-class KeptGraphInCall:
+class SavedGraphInCall:
     """A kept graph in one later call: see ``graph_runs.RunnableGraph``."""
 
-    def __init__(self, graph: KeptGraph, call: CachedCall) -> None:
+    def __init__(self, graph: SavedGraph, call: CachedCall) -> None:
         """Begin without a run."""
         self._graph = graph
         self._scope = {**functions_of_sources(), "L": call.arguments, "G": call.frame.f_globals}

@@ -31,7 +31,7 @@ class Swap(ExitStack):
     def update(self, container: dict[str, Any], items: Mapping[str, object]) -> None:
         """Set items of a dictionary; its other items stay as they are."""
         before = {name: container[name] for name in items if name in container}
-        self.callback(_put_back, container, before, items.keys() - before.keys())
+        self.callback(_restore, container, before, items.keys() - before.keys())
         container.update(items)
 
     def fill(self, container: Any, contents: Any) -> None:
@@ -52,7 +52,7 @@ class Swap(ExitStack):
         self.close()
 
 
-def _put_back(container: dict[str, Any], before: Mapping[str, object], added: set[str]) -> None:
+def _restore(container: dict[str, Any], before: Mapping[str, object], added: set[str]) -> None:
     for name in added:
         container.pop(name, None)
     container.update(before)

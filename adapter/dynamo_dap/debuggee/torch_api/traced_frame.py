@@ -22,8 +22,8 @@ from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_api.objects import Node, Translator
 from dynamo_dap.debuggee.torch_api.real_values import reachable_nodes, real_values_of, shares_written_memory
-from dynamo_dap.debuggee.torch_api.retracing import TraceIsOver, retraced_call
-from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
+from dynamo_dap.debuggee.torch_api.replays import TraceIsOver, replayed_call
+from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph
 from dynamo_dap.debuggee.torch_api.trace_state import TraceState, Undo
 from dynamo_dap.debuggee.torch_api.trackers.forms import Form, InstanceForm, Unrealized
 from dynamo_dap.debuggee.torch_api.trackers.readers import form_of
@@ -450,7 +450,7 @@ class TracedFrame:
         Raises:
             NoRealValue: there is none; the text says why.
         """
-        call = retraced_call()
+        call = replayed_call()
         if call is None or call.in_backward is None or node.graph is not self.translator.output.root_tracer.graph:
             raise NoRealValue("it is computed in the body of a higher-order operator")
         return call.in_backward.gradient_of(node.name, self.last_operation)
@@ -477,7 +477,7 @@ class TracedFrame:
             found.append(node)
         return found[::-1]
 
-    def keep_graph(self, graph: KeptGraph) -> int:
+    def keep_graph(self, graph: SavedGraph) -> int:
         """Copy what this trace has put into its outermost graph to ``graph``; return how many nodes that has then."""
         return graph.take(self.translator.output)
 

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.torch_api.graph import places_in, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Output
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, CompleteTrace
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, CompleteTrace
 from dynamo_dap.debuggee.torch_api.sources import functions_of_sources, user_expression
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor

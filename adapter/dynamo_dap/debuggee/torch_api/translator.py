@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.retracing import begins_replay, retraced_call
+from dynamo_dap.debuggee.torch_api.replays import begins_replay, replayed_call
 
 Translator = Any
 """A ``torch._dynamo.symbolic_convert.InstructionTranslatorBase``."""
@@ -45,7 +45,7 @@ def is_in_resume_prologue(translator: Translator) -> bool:
 def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
     """Yield the Python frames from ``top`` down to the call of Dynamo."""
     callback = CALLERS.code_of(_CALLBACK) if CALLERS.problem is None else None
-    call = retraced_call()
+    call = replayed_call()
     end = None if call is None else call.frame
     frame: types.FrameType | None = top
     while frame is not None and frame.f_code is not callback and frame is not end and not begins_replay(frame):
@@ -88,7 +88,7 @@ def compile_identity() -> CompileIdentity:
     if IDENTITY.problem is None:
         context = IDENTITY.resolve(_CONTEXT)()
         if context is not None:
-            call = retraced_call()
+            call = replayed_call()
             compile_id = str(context.compile_id) if call is None else call.compile_id
             return CompileIdentity(compile_id, int(getattr(context, "attempt", 0) or 0))
     return CompileIdentity("?", 0)
@@ -117,7 +117,7 @@ def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
 
     For the replay of a cached call, it is the one that made the call.
     """
-    call = retraced_call()
+    call = replayed_call()
     if call is not None:
         return call.frame.f_back
     callback = CALLERS.code_of(_CALLBACK) if CALLERS.problem is None else None

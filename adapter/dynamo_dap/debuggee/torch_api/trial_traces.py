@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.retracing import Replay, current_replay
+from dynamo_dap.debuggee.torch_api.replays import Replay, current_replay
 from dynamo_dap.debuggee.torch_api.symbols import replaced
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches

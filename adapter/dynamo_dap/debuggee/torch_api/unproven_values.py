@@ -11,7 +11,7 @@ import types
 import weakref
 
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, replayed_call
 
 
 class UnprovenValues:
@@ -43,7 +43,7 @@ class UnprovenValues:
 
     def reason(self) -> str | None:
         """Return why values of this thread's replay are not proven; None without evidence."""
-        call = retraced_call()
+        call = replayed_call()
         return None if call is None or not self._reasons else self._reason_of(call)
 
     def _reason_of(self, call: CachedCall) -> str | None:

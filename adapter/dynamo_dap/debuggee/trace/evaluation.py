@@ -42,7 +42,7 @@ from dynamo_dap.debuggee.trace.expressions import (
     names_used,
     parse,
     rename_calls,
-    take_paths_out,
+    replace_paths,
 )
 from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import INTERPRETER_NAMES, Paths
@@ -221,7 +221,7 @@ class _Evaluation:
         """Run the code and return its value, or ``_NOTHING``; ``finish`` runs protected as well."""
         whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)
-        take_paths_out(parsed, self.paths.follow, UNKNOWN)
+        replace_paths(parsed, self.paths.follow, UNKNOWN)
         rename_calls(
             parsed, {name: new for name, (new, _) in _ASKED_OF_PLACEHOLDERS.items() if not self._is_known(name)}
         )

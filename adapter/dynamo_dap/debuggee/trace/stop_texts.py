@@ -11,7 +11,7 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientOfInput
-from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Given, Kinds, Made
+from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, BadInput, BadOperation, Kinds
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.advice import advice_about
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
@@ -24,13 +24,13 @@ from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_api.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_api.recompiles import Failure
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, restart_reasons
 from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.values.model import bounded_text
-from dynamo_dap.debuggee.values.python_values import values_then_and_now
+from dynamo_dap.debuggee.values.python_values import past_and_present_values
 from dynamo_dap.protocol.cuda_graphs import ADVICE, OVERWRITTEN, PARTIAL, RERECORDED, SKIPPED
 from dynamo_dap.protocol.types import ExceptionDetails
 
@@ -108,7 +108,7 @@ _SHOWN_KINDS = {NAN: "NaN", INF: "Inf"}
 
 
 def not_finite(
-    made: Made | None,
+    made: BadOperation | None,
     kind: str,
     where: str,
     changed: Sequence[str] = (),
@@ -142,7 +142,7 @@ def not_finite(
     return _raised(headline, [what, operands, f"Where: {where}", cause, note])
 
 
-def not_finite_input(name: str, given: Given, where: str) -> RaisedException:
+def not_finite_input(name: str, given: BadInput, where: str) -> RaisedException:
     """Report an input that had a NaN before the call, and the line of the caller."""
     had = f"input {name} has {given.text}"
     what = f"The call returns a NaN that came from its inputs: {had}."
@@ -210,7 +210,7 @@ class BackwardFault:
     """An operation that makes a NaN or an Inf in a backward pass."""
 
     operation: str
-    made: Made
+    made: BadOperation
     """The gradient that it passes back."""
     path: str
     line: int
@@ -265,7 +265,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
     links: list[str] = []
     for failure in failures:
         lines.append(f"A guard of {failure.compile_id} failed: {failure.expression}")
-        then, now = values_then_and_now(failure, compiling.frame)
+        then, now = past_and_present_values(failure, compiling.frame)
         if then is not None:
             lines.append(f"  value then: {then}")
         if now is not None:

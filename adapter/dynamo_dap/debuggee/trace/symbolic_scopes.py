@@ -13,7 +13,7 @@ from dynamo_dap.debuggee.torch_api.compilation import CompileFacts, cache_entrie
 from dynamo_dap.debuggee.torch_api.dynamo_names import (
     dynamos_locals,
     is_dynamos_global,
-    parted,
+    split_by_owner,
     user_function_name,
 )
 from dynamo_dap.debuggee.torch_api.graph import nodes_of
@@ -57,7 +57,7 @@ def scopes_of(
     view = TracedView(frame)
     local_variables = frame.locals()
     is_dynamos = dynamos_locals(frame.code)
-    users, dynamos = parted(local_variables, lambda each: is_dynamos(each[0]))
+    users, dynamos = split_by_owner(local_variables, lambda each: is_dynamos(each[0]))
     stack = frame.value_stack()
     scopes = [
         ScopeOfFrame(

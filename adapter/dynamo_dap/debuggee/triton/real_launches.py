@@ -158,7 +158,7 @@ def _name_of(kernel: Any) -> str:
 # -- looking into a launch ---------------------------------------------------------------------------------------------
 
 
-class LookedInto:
+class InterpretedLaunch:
     """A launch that was interpreted, and is about to be made."""
 
     def __init__(self, observer: LaunchObserver, programs: Observer) -> None:
@@ -188,7 +188,7 @@ class LookedInto:
             self._observer.differs(launch, difference)
 
 
-def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> LookedInto | None:
+def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> InterpretedLaunch | None:
     """Interpret a launch that is about to be made, on copies, if a wish covers it.
 
     Failures are reported, and the program goes on. ``is_entered`` says whether steps go in.
@@ -199,7 +199,7 @@ def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = Tru
     wish = observer.wish(kernel.fn, is_entered=is_entered)
     if wish is None:
         return None
-    looked = LookedInto(observer, programs)
+    looked = InterpretedLaunch(observer, programs)
     try:
         with programs.unobserved():
             prepared = _Prepared(kernel, given(), observer, programs)

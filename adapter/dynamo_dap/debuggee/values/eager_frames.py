@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 
-from dynamo_dap.debuggee.torch_api.dynamo_names import GROUP, dynamos_locals, is_dynamos_global, parted
+from dynamo_dap.debuggee.torch_api.dynamo_names import GROUP, dynamos_locals, is_dynamos_global, split_by_owner
 from dynamo_dap.debuggee.values.families import present
 from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable
 from dynamo_dap.debuggee.values.paging import in_pages
@@ -32,7 +32,7 @@ def locals_of(frame: types.FrameType, with_expressions: bool = True) -> Children
 def globals_of(frame: types.FrameType) -> Children:
     """Return the module's globals: those that the frame's code uses first, the others in pages, Dynamo's last."""
     names = [name for name in frame.f_globals if type(name) is str and name != "__builtins__"]
-    names, dynamos = parted(names, is_dynamos_global)
+    names, dynamos = split_by_owner(names, is_dynamos_global)
     used = [name for name in dict.fromkeys(frame.f_code.co_names) if name in set(names)]
     plain = sorted((name for name in names if name not in set(used)), key=lambda name: name.startswith("__"))
     ordered = [*used, *plain]
@@ -50,7 +50,7 @@ def globals_of(frame: types.FrameType) -> Children:
 
 def with_group(variables: Sequence[Variable], is_dynamos: Callable[[str], bool]) -> list[Variable]:
     """Return ``variables``, with Dynamo's own (by name) grouped at the end."""
-    users, dynamos = parted(variables, lambda variable: is_dynamos(variable.name))
+    users, dynamos = split_by_owner(variables, lambda variable: is_dynamos(variable.name))
     return [*users, _group(len(dynamos), Fixed(tuple(dynamos)))] if dynamos else users
 
 

@@ -31,7 +31,7 @@ __all__ = [
 _MAXIMUM_LENGTH = 120
 
 
-def values_then_and_now(failure: Failure, frame: object) -> tuple[str | None, str | None]:
+def past_and_present_values(failure: Failure, frame: object) -> tuple[str | None, str | None]:
     """Return a value's texts before and now; None where unknown. ``frame`` is torch's for the one about to run."""
     then, now = then_and_now(failure, frame)
     if isinstance(now, str) and type(now) is not str:

@@ -46,7 +46,7 @@ class _Waiting:
     on_taken: Callable[[], None]
 
 
-class Giver:
+class ConnectionGiver:
     """The end that has the connections."""
 
     def __init__(self, listener: ProgramListener) -> None:
@@ -147,11 +147,11 @@ class NotTaken(Exception):
     """The connection cannot be taken over; the message says why."""
 
 
-class Taker:
+class ConnectionTaker:
     """The end that has the session."""
 
     def __init__(self, target: HandedOverTarget) -> None:
-        """Take over at ``target``, which ``Giver.offer`` returned."""
+        """Take over at ``target``, which ``ConnectionGiver.offer`` returned."""
         self._target = target
         self._giver = socket.socket(socket.AF_UNIX)
         self._giver.setblocking(False)

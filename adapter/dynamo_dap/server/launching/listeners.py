@@ -20,7 +20,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId, Invitation
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.server.loop_connection import LoopConnection, Unheard
+from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
 from dynamo_dap.server.unauthenticated import UnauthenticatedConnections, connections_to
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class AgentListener(Listener):
 
     def receive(self, connected: socket.socket) -> None:
         """Wait until the connection has shown its token."""
-        _Newcomer(SocketStream(connected), self._recognise, self._unauthenticated)
+        _UnidentifiedAgent(SocketStream(connected), self._recognise, self._unauthenticated)
 
     def _recognise(self, token: str) -> OnAccepted | None:
         for index, (expected, on_accepted, repeatedly) in enumerate(self._expected):
@@ -95,7 +95,7 @@ class AgentListener(Listener):
         return None
 
 
-class _Newcomer:
+class _UnidentifiedAgent:
     """A connection that has not shown its token yet."""
 
     def __init__(
@@ -193,7 +193,7 @@ class DebugpyListener(Listener):
         """Ask the connection for its token."""
         # Its first messages are about pydevd's own start.
         stream = SocketStream(connected)
-        self._begin_handshake(LoopConnection(stream, "debugpy", Unheard("debugpy"), is_trusted=False))
+        self._begin_handshake(LoopConnection(stream, "debugpy", HandshakeReceiver("debugpy"), is_trusted=False))
 
     def _begin_handshake(self, connection: LoopConnection) -> None:
         handshake = asyncio.get_running_loop().create_task(self._recognise(connection))

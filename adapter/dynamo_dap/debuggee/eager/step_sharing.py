@@ -37,7 +37,7 @@ def _set_frame(arguments: dict[str, Any]) -> None:
         arguments["frameId"] = frame
 
 
-class HandingOver:
+class StepSharing:
     """Reports debugpy's requests and messages to the agent."""
 
     def __init__(self, agent: Agent, tracing: IdleTracing) -> None:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, all_before
-from dynamo_dap.debuggee.history.saved_traces import Given, SavedTrace
+from dynamo_dap.debuggee.history.saved_traces import CallObjects, SavedTrace
+from dynamo_dap.debuggee.history.state_log import StateLog
 from dynamo_dap.debuggee.history.time_travel import Past
-from dynamo_dap.debuggee.history.trace_changes import CHANGES, TRACE_LOG
-from dynamo_dap.debuggee.history.trace_log import TraceLog
+from dynamo_dap.debuggee.history.trace_changes import CHANGES, STATE_LOG
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import is_served, user_function_of
@@ -58,7 +58,7 @@ class SavedTraces:
     def _drop(self, saved: SavedTrace) -> None:
         """Forget an entry that torch has dropped. Any thread, at any time, also while another thread uses the trace."""
         saved.is_dropped = True
-        for each in list(saved.traced_calls):
+        for each in list(saved.dependents):
             each.drop()
         try:  # noqa: SIM105  (the interpreter may be ending, and this module's globals be gone)
             self.all.remove(saved)
@@ -79,7 +79,7 @@ class _BegunCall:
     frame_id: int
     code_id: int
     saved: SavedTrace
-    given: Given
+    given: CallObjects
     before: Attempt | None
 
     def attempt(self, frame: types.FrameType) -> Attempt:
@@ -95,7 +95,7 @@ class BegunCalls:
         """Start without a begun call."""
         self._of_threads: dict[int, list[_BegunCall]] = {}
 
-    def note(self, frame: types.FrameType, saved: SavedTrace, given: Given, before: Attempt | None) -> None:
+    def note(self, frame: types.FrameType, saved: SavedTrace, given: CallObjects, before: Attempt | None) -> None:
         """Note the call that ``frame`` runs, its ``given`` inputs, and the attempt ``before`` it."""
         begun = _BegunCall(id(frame), id(frame.f_code), saved, given, before)
         self._of_threads.setdefault(threading.get_ident(), []).append(begun)
@@ -136,7 +136,7 @@ class BegunCalls:
             self._of_threads.pop(threading.get_ident(), None)
 
 
-class TraceLogs(CompileObserver):
+class StateLogs(CompileObserver):
     """The log of the running trace, and the logs that it continues. One for each process."""
 
     feature = "the history of traces"
@@ -145,7 +145,7 @@ class TraceLogs(CompileObserver):
         """Leave out statements of libraries while ``just_my_code`` returns true."""
         self._facts, self._just_my_code = facts, just_my_code
         self._running: Attempt | None = None
-        self._log: TraceLog | None = None
+        self._log: StateLog | None = None
         self._attempt: object = None
         self._thread: int | None = None
         self._earlier: list[tuple[int, Attempt]] = []
@@ -168,7 +168,7 @@ class TraceLogs(CompileObserver):
         # A log that nobody closes would keep the trace alive.
         wanted = wanted and not HOOKS.problems(ended)
         HOOKS.want(self, ended if wanted else ())
-        self._is_wanted = wanted and TRACE_LOG.problem is None
+        self._is_wanted = wanted and STATE_LOG.problem is None
         self._has_gap = self._has_gap or not wanted
         CHANGES.want(wanted)
         self._forget_what_nobody_wants()
@@ -193,7 +193,7 @@ class TraceLogs(CompileObserver):
     def note(
         self, frame: TracedFrame, progress: TraceProgress, *, is_line: bool = True, as_a_whole: bool = False
     ) -> None:
-        """Note an instruction that the trace has reached, with or without a line. See ``TraceLog.note``."""
+        """Note an instruction that the trace has reached, with or without a line. See ``StateLog.note``."""
         if not self._is_wanted:
             return
         log = self._log
@@ -202,7 +202,7 @@ class TraceLogs(CompileObserver):
                 log = self._begin(frame, progress)
         log.note(frame, progress.position, is_line=is_line, as_a_whole=as_a_whole)
 
-    def _begin(self, frame: TracedFrame, progress: TraceProgress) -> TraceLog:
+    def _begin(self, frame: TracedFrame, progress: TraceProgress) -> StateLog:
         if self._has_gap and not self._travellers:
             self._forget_earlier()
         before = self.attempt_before(frame.compiled_code, frame_below_trace(sys._getframe()))
@@ -211,7 +211,7 @@ class TraceLogs(CompileObserver):
         self._thread = threading.get_ident()
         self.forget()
         self._has_gap = False
-        log = self._log = CHANGES.log = TraceLog(frame)
+        log = self._log = CHANGES.log = StateLog(frame)
         self._attempt = frame.attempt
         past = Past(log, self._facts, progress, just_my_code=self._just_my_code())
         self._running = Attempt(past, AbandonedAttempt(frame), before)
@@ -293,7 +293,7 @@ class TraceLogs(CompileObserver):
         ]
         return Attempts([*reversed(before), *mine, self._running])
 
-    def take(self, output: object) -> tuple[Past, TraceLog] | None:
+    def take(self, output: object) -> tuple[Past, StateLog] | None:
         """Return the history of the attempt that wrote ``output``, to keep it; None if it is incomplete."""
         attempt, log = self._running, self._log
         if attempt is None or log is None or self._attempt is not output or log.forgotten:

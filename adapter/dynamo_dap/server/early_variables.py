@@ -32,7 +32,7 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     variables_reference: int
 
 
-class LocalsAlong:
+class EarlyVariables:
     """Variables that arrived early, before the client asked for them."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class LocalsAlong:
         """By reference: bodies of answers to ``variables``, with their time of arrival."""
         self._changes = 0
 
-    def heed(self, command: str) -> None:
+    def drop_if_changed_by(self, command: str) -> None:
         """Drop kept values if ``command``, sent or answered now, may have changed them."""
         if command not in _LOOKS:
             self._changes += 1

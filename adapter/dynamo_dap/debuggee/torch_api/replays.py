@@ -51,7 +51,7 @@ _CONSTANT_SOURCE = "torch._dynamo.source:ConstantSource"
 DYNAMIC_FLOATS = Feature(
     "comparing calls with numbers that vary", _FAKE_MODE, _SHAPE_ENV, _FLOAT_SOURCE, _CONSTANT_SOURCE
 )
-RETRACING = Feature(
+REPLAYS = Feature(
     "stopping in cached calls",
     _COMPILE_FRAME,
     _MODES,
@@ -64,7 +64,7 @@ RETRACING = Feature(
     *COMPILES,
 )
 
-KEEPING = Feature("stopping in later calls without tracing them", _COMPILE_GRAPH, _OUTPUT, _TRACING)
+SAVED_TRACES = Feature("stopping in later calls without tracing them", _COMPILE_GRAPH, _OUTPUT, _TRACING)
 
 _OWN_COMPILES = itertools.count(1_000_000)
 """Numbers of our own compiles of a frame: torch uses them in names, which must differ from those of real compiles."""
@@ -162,7 +162,7 @@ def current_replay() -> Replay | None:
     return replay
 
 
-def retraced_call() -> CachedCall | None:
+def replayed_call() -> CachedCall | None:
     """Return the call that the calling thread replays."""
     replay = current_replay()
     return None if replay is None else replay.call
@@ -180,7 +180,7 @@ def replaying(replay: Replay) -> Iterator[None]:
 
 def begins_replay(frame: types.FrameType) -> bool:
     """Return whether a Python frame is the one in which a replay begins."""
-    return frame.f_code is trace_again.__code__
+    return frame.f_code is run_replay.__code__
 
 
 class TraceIsOver(BaseException):
@@ -204,7 +204,7 @@ class CompleteTrace:
     """The objects that Dynamo added to the function's globals."""
 
 
-def trace_again(
+def run_replay(
     replay: Replay,
     on_graph: Callable[[Any], None] = lambda graph: None,
     *,
@@ -220,7 +220,7 @@ def trace_again(
 
     Raises: FeatureMissing: this torch lacks a name that replays need. Exception: Dynamo cannot trace the call.
     """
-    compile_frame, call = RETRACING.resolve(_COMPILE_FRAME), replay.call
+    compile_frame, call = REPLAYS.resolve(_COMPILE_FRAME), replay.call
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
     with _apart_from_the_program(replay, made_code), _ending_complete(replay) if keep else contextlib.nullcontext():
         try:
@@ -256,7 +256,7 @@ def trace_again(
 @contextlib.contextmanager
 def _ending_complete(replay: Replay) -> Iterator[None]:
     """End this thread's trace where the graph would be compiled. Other threads wait for the compile lock."""
-    if KEEPING.problem is not None:
+    if SAVED_TRACES.problem is not None:
         yield
         return
 
@@ -271,11 +271,11 @@ def _ending_complete(replay: Replay) -> Iterator[None]:
         _use_own_memos(getattr(output.tracing_context, "fake_mode", None))
         raise end
 
-    with _keeping.meanwhile(KEEPING.resolve(_OUTPUT), "compile_subgraph", end_here):
+    with _keeping.meanwhile(SAVED_TRACES.resolve(_OUTPUT), "compile_subgraph", end_here):
         yield
 
 
-_keeping = Patches(KEEPING.name)
+_keeping = Patches(SAVED_TRACES.name)
 
 
 def _nothing() -> None:
@@ -283,7 +283,7 @@ def _nothing() -> None:
 
 
 def clear(output: Any) -> None:
-    """Drop everything that a saved trace holds (``trace_again``)."""
+    """Drop everything that a saved trace holds (``run_replay``)."""
     drop_references(output)
     output.__dict__.pop("cleanup", None)
     output.cleanup()
@@ -292,7 +292,7 @@ def clear(output: Any) -> None:
 @contextlib.contextmanager
 def finding_objects() -> Iterator[None]:
     """Let the caller evaluate sources: calls in them are not compiled, and the program's modes are off."""
-    with dynamo_off(), RETRACING.resolve(_MODES)():
+    with dynamo_off(), REPLAYS.resolve(_MODES)():
         yield
 
 
@@ -301,9 +301,9 @@ def looking_at(replay: Replay, output: Any) -> Iterator[None]:
     """Make a trace that has ended the current one of this thread, as the trace of ``replay``."""
     with isolated(modes=True) as stack:
         stack.enter_context(replaying(replay))
-        identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(replay.call), frame_compile_id=0)
-        stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
-        stack.enter_context(KEEPING.resolve(_TRACING)(output.tracing_context))
+        identity = REPLAYS.resolve(_COMPILE_ID)(frame_id=_frame_id(replay.call), frame_compile_id=0)
+        stack.enter_context(REPLAYS.resolve(_IN_CONTEXT)(REPLAYS.resolve(_COMPILE_CONTEXT)(identity)))
+        stack.enter_context(SAVED_TRACES.resolve(_TRACING)(output.tracing_context))
         yield
 
 
@@ -374,15 +374,15 @@ class _ReplayBackend:
 @contextlib.contextmanager
 def _apart_from_the_program(replay: Replay, made_code: MadeCode | None = None) -> Iterator[None]:
     call = replay.call
-    identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=next(_OWN_COMPILES))
+    identity = REPLAYS.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=next(_OWN_COMPILES))
     with isolated(
         modes=True, compiles=True, keeps_numbers=lambda: made_code is not None and made_code.code is not None
     ) as stack:
         stack.enter_context(replaying(replay))
         stack.enter_context(_own_memory_of_sizes(forgotten=call.forgets_sizes))
         stack.enter_context(_restored_globals(call.frame.f_globals, made_code))
-        stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
-        stack.enter_context(RETRACING.resolve(_FUNCTION_MODES))
+        stack.enter_context(REPLAYS.resolve(_IN_CONTEXT)(REPLAYS.resolve(_COMPILE_CONTEXT)(identity)))
+        stack.enter_context(REPLAYS.resolve(_FUNCTION_MODES))
         yield
 
 
@@ -477,7 +477,7 @@ def _with_symbols(inputs: Sequence[Any], *, has_floats: bool) -> list[Any]:
 def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iterator[None]:
     """Remove what Dynamo adds to the function's globals, but nothing that other threads add."""
     before = set(names)
-    cleanups = RETRACING.resolve(_CLEANUPS)
+    cleanups = REPLAYS.resolve(_CLEANUPS)
     count = cleanups.count
     try:
         yield

@@ -24,12 +24,12 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     Limits,
     NoRealValue,
     Ran,
-    as_it_was,
     has_own_memory,
+    with_earlier_memory,
 )
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.real_values import input_of_traced_call, limits_of_real_values
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
+from dynamo_dap.debuggee.torch_api.replays import CachedCall, run_replay
 from dynamo_dap.debuggee.torch_api.sources import user_expression
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
 from dynamo_dap.debuggee.torch_api.traced_paths import ORIGINALS
@@ -87,7 +87,7 @@ class ReplayedGraph:
             before = self.call.memory.get(memory, tensor.untyped_storage())
             if memory not in self._attributes:
                 self._attributes[memory] = before.clone(), before
-            own = as_it_was(tensor, {memory: self._attributes[memory][0]})
+            own = with_earlier_memory(tensor, {memory: self._attributes[memory][0]})
             delattr(self.module, name)
             if isinstance(tensor, torch.nn.Parameter):
                 own = torch.nn.Parameter(own, tensor.requires_grad)
@@ -115,7 +115,9 @@ class ReplayedGraph:
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
         if len(placeholders) == len(given):
             self.call_inputs = dict(zip(placeholders, given, strict=True))
-            self.inputs = {node: as_it_was(value, self.call.memory) for node, value in self.call_inputs.items()}
+            self.inputs = {
+                node: with_earlier_memory(value, self.call.memory) for node, value in self.call_inputs.items()
+            }
 
     def _take_input(self, node: Any) -> None:
         source = getattr(node.meta.get("grapharg"), "source", None)
@@ -183,7 +185,7 @@ class ReplayedGraph:
         }
         nodes = [node for node in self.nodes if node.op == "placeholder"]
         given: list[Any] = [self.input_of(node) for node in nodes]
-        given = [hint_of(each) if is_symbolic(each) else as_it_was(each, copies) for each in given]
+        given = [hint_of(each) if is_symbolic(each) else with_earlier_memory(each, copies) for each in given]
         given = [each.detach() if has_own_memory(each) else each for each in given]
         if require_gradients:
             for node, each in zip(nodes, given, strict=True):
@@ -246,7 +248,7 @@ def _traced(call: CachedCall) -> ReplayedGraph | None:
     numbers: dict[Any, int] = {}
     NODE_HOOK.want(numbers.__setitem__)
     try:
-        trace_again(
+        run_replay(
             SilentRun(call),
             lambda graph: found.append(_with_codes(ReplayedGraph(graph.owning_module, numbers, call))),
         )

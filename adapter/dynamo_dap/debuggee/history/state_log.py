@@ -19,13 +19,13 @@ from dynamo_dap.debuggee.history.snapshots import (
     NO_PROGRESS,
     PUSHED,
     QUIET,
-    EffectsThen,
-    FrameThen,
-    GraphThen,
-    SizesThen,
+    PastEffects,
+    PastFrame,
+    PastGraph,
+    PastSizes,
+    PastTrace,
     Snapshot,
     Snapshots,
-    TraceThen,
     only_pushes,
 )
 from dynamo_dap.debuggee.history.trace_changes import Change
@@ -53,7 +53,7 @@ _MODULES = "nn_module_stack"
 _FRAME_FIELDS = ("symbolic_locals", "stack", "instruction_pointer", "current_instruction", "lineno", "block_stack")
 
 
-class TraceLog:
+class StateLog:
     """One attempt's snapshots, oldest first."""
 
     def __init__(self, frame: TracedFrame) -> None:
@@ -68,9 +68,9 @@ class TraceLog:
         self._is_inlined = self._is_generator = False
         self._locals: dict[str, Any] | None = None
         """Its variables in the last copy."""
-        self._callers: tuple[FrameThen, ...] = ()
+        self._callers: tuple[PastFrame, ...] = ()
         """Its waiting callers."""
-        self._around: list[tuple[FrameThen, ...]] = []
+        self._around: list[tuple[PastFrame, ...]] = []
         """The callers of each of them, the innermost last, as far as they were entered one by one."""
         self._emptied: dict[str, Any] = {}
         """Empty containers that ended functions share, by field name."""
@@ -85,7 +85,7 @@ class TraceLog:
         self._is_quiet = False
         """Whether only stack and variables have changed since the last full snapshot."""
         self._changes: list[Change] = []
-        self._trace: TraceThen | None = None
+        self._trace: PastTrace | None = None
         """The facts at the last full snapshot."""
         self._tracer: Any = None
         """The innermost graph at that time, with its numbers of nodes and inputs."""
@@ -181,25 +181,25 @@ class TraceLog:
             if self._trace is not trace:
                 snapshots.note_trace(self._trace)
 
-    def _trace_now(self, known: TraceThen | None) -> TraceThen:
+    def _trace_now(self, known: PastTrace | None) -> PastTrace:
         """Return the shared state of the trace; unchanged parts are those of ``known``."""
         output = self._output
         effects, guards = output.side_effects, len(output.tracing_context.guards_context.dynamo_guards.inner)
-        graphs = tuple([GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in output.tracers])
+        graphs = tuple([PastGraph(each, each.graph._len, len(each.input_name_to_proxy)) for each in output.tracers])
         tracked, saved = len(effects.id_to_variable), len(effects.save_for_backward)
         sizes = _sizes_now(self._shape_env, None if known is None else known.sizes)
         if known is None:
-            return TraceThen(graphs, guards, EffectsThen(effects, tracked, saved), sizes)
+            return PastTrace(graphs, guards, PastEffects(effects, tracked, saved), sizes)
         if known.graphs == graphs:
             graphs = known.graphs
         effects_then = known.effects
         # Torch compares these by value.
         if effects_then.effects is not effects or effects_then[1:] != (tracked, saved):
-            effects_then = EffectsThen(effects, tracked, saved)
+            effects_then = PastEffects(effects, tracked, saved)
         is_same = graphs is known.graphs and effects_then is known.effects and sizes is known.sizes
-        return known if is_same and guards == known.guards else TraceThen(graphs, guards, effects_then, sizes)
+        return known if is_same and guards == known.guards else PastTrace(graphs, guards, effects_then, sizes)
 
-    def _enter(self, translator: Translator) -> tuple[FrameThen, ...]:
+    def _enter(self, translator: Translator) -> tuple[PastFrame, ...]:
         """Note the running function's callers; return generators that now wait to be resumed."""
         before, callers = self._translator, self._callers
         if before is translator:
@@ -249,7 +249,7 @@ class TraceLog:
         if (modules := own.get(_MODULES)) is not None:
             own[_MODULES] = self._modules = self._modules if self._modules == modules else modules
 
-    def _callers_of(self, translator: Translator) -> tuple[FrameThen, ...]:
+    def _callers_of(self, translator: Translator) -> tuple[PastFrame, ...]:
         """Return the state of the waiting callers."""
         if _is_generator(translator):
             chain = list(running_translators(sys._getframe()))
@@ -257,7 +257,7 @@ class TraceLog:
         else:
             chain = list(with_callers(translator))
         waiting = {id(each.translator): at for at, each in enumerate(self._callers)}
-        callers: list[FrameThen] = []
+        callers: list[PastFrame] = []
         for each in chain[1:]:
             if id(each) in waiting:
                 return (*callers, *self._callers[waiting[id(each)] :])
@@ -425,7 +425,7 @@ class TraceLog:
         self.show(None)
         self._has_program_run = has_program_run
 
-    def _suspended(self, index: int) -> Iterator[FrameThen]:
+    def _suspended(self, index: int) -> Iterator[PastFrame]:
         """Yield generators that do not run at a snapshot: they wait to begin or to be resumed."""
         snapshots = self._snapshots
         known = {id(each.translator) for each in snapshots[index].frames}
@@ -455,18 +455,18 @@ def _version_of(shape_env: Any) -> tuple[int, ...]:
     return (shape_env._version_counter, *map(id, shape_env.var_to_range.values()))
 
 
-def _sizes_now(shape_env: Any, known: SizesThen | None) -> SizesThen:
+def _sizes_now(shape_env: Any, known: PastSizes | None) -> PastSizes:
     version = _version_of(shape_env)
     if known is not None and known.version == version:
         return known
-    return SizesThen(version, list(shape_env.guards), dict(shape_env.replacements), dict(shape_env.var_to_range))
+    return PastSizes(version, list(shape_env.guards), dict(shape_env.replacements), dict(shape_env.var_to_range))
 
 
-def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> FrameThen:
+def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> PastFrame:
     """Return a function's present state; ``known`` are its earlier variables."""
     own = translator.__dict__
     variables = own["symbolic_locals"]
-    return FrameThen(
+    return PastFrame(
         translator,
         known if known is not None and known == variables else dict(variables),
         tuple(own["stack"]),
@@ -485,7 +485,7 @@ class _Present:
         self._output = output
         self._swap = Swap()
 
-    def put_in(self, snapshot: Snapshot, suspended: Iterator[FrameThen]) -> None:
+    def put_in(self, snapshot: Snapshot, suspended: Iterator[PastFrame]) -> None:
         swap = self._swap
         for frame in (*snapshot.frames, *suspended):
             then = (
@@ -517,7 +517,7 @@ class _Present:
             swap.set(shape_env, "var_to_range", sizes.ranges)
         swap.callback(restore_values, output, forget_values(output))
 
-    def _cut(self, then: GraphThen) -> None:
+    def _cut(self, then: PastGraph) -> None:
         """Unlink the nodes added since: inputs come first in a graph, whenever they are made."""
         graph = then.tracer.graph
         count = graph._len
