@@ -118,7 +118,7 @@ def _wrong_imports(modules: Iterable[Module]) -> list[str]:
         package = package_of(module.name)
         if package is None or package == "debuggee":
             continue
-        assert package in MAY_IMPORT, f"the package {package} has no place in the order of rooms yet"
+        assert package in MAY_IMPORT, f"the package {package} has no place in the order of packages yet"
         for imported, line in module.imports():
             other = package_of(imported)
             if other is None or other in (package, "debuggee") or other in MAY_IMPORT[package]:
