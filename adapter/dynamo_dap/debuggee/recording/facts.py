@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.data_dependence import (
     PENDING_HINTS,
     PENDING_TEXT,
+    DataDependence,
     DataSymbol,
     data_dependence_of,
     explained,
@@ -101,10 +102,20 @@ def module_of(compiling: FrameCompile) -> object | None:
 _MODULE = ("torch.nn.modules.module", "Module")
 
 
-def graph_break(exception: Any, effect: str | None, handler: TracedFrame | None = None) -> GraphBreak:
-    """Return a graph break; ``handler`` is the function whose trace handles it, if known."""
+def data_dependence(exception: Any, handler: TracedFrame | None = None) -> DataDependence | None:
+    """Return the data-dependent condition that raised ``exception``; ``handler`` is the function that handles it.
+
+    The result keeps no node of the graph alive.
+    """
     frame = frame_of_break(exception) or handler
-    dependence = None if frame is None else data_dependence_of(exception, frame)
+    found = None if frame is None else data_dependence_of(exception, frame)
+    if found is None:
+        return None
+    return found._replace(symbols=tuple(symbol._replace(node=None) for symbol in found.symbols))
+
+
+def graph_break(exception: Any, effect: str | None, dependence: DataDependence | None) -> GraphBreak:
+    """Return a graph break, with the condition that caused it if it depends on data."""
     facts = explained(facts_of_break(exception), dependence)
     return GraphBreak(
         reason=facts.kind,

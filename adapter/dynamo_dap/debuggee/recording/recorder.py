@@ -50,6 +50,7 @@ from dynamo_dap.debuggee.torch_api.compilation import (
 )
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
+from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.errors import error_behind
@@ -127,6 +128,8 @@ class _InProgress:
 
     problem: str | None = field(default=None, kw_only=True)
     """Why the trace failed, if that is known better than from torch's error."""
+    dependence: DataDependence | None = field(default=None, kw_only=True)
+    """The data-dependent condition at which the trace failed."""
 
     id: str
     """The id in the record: Dynamo's, made unique."""
@@ -355,12 +358,15 @@ class Recorder(CompileObserver):
     def graph_broke(self, frame: TracedFrame, reason: str, exception: object) -> None:
         """Record a graph break."""
         if (recorded := self._recorded(HOOKS.current)) is not None:
-            self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason), frame))
+            self._take_break(
+                recorded.id, facts.graph_break(exception, _effect_of(reason), facts.data_dependence(exception, frame))
+            )
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
         """Note which operation made each data-dependent number: torch forgets that after the trace."""
         if (recorded := self._recorded(HOOKS.current)) is not None:
             recorded.problem = facts.pending_text(exception, frame)
+            recorded.dependence = facts.data_dependence(exception, frame)
 
     def _recorded(self, compiling: FrameCompile | None) -> _InProgress | None:
         return None if compiling is None else self._in_progress.get(compiling)
@@ -459,7 +465,7 @@ class Recorder(CompileObserver):
         is_break = problem is not None and compiling.limit is None and is_graph_break(problem)
         if is_break and not was_logged(problem):
             effect = "an error: fullgraph=True" if compiling.one_graph else "the function is skipped: it runs eagerly"
-            self._take_break(recorded.id, facts.graph_break(problem, effect))
+            self._take_break(recorded.id, facts.graph_break(problem, effect, recorded.dependence))
         self._take_trace(recorded)
         files = self._new_files()
         caches = {name: count - recorded.caches.get(name, 0) for name, count in cache_counts().items()}
