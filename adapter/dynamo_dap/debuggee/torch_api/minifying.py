@@ -90,7 +90,8 @@ class MinifyingProcess:
         """Run the script that torch would have written, and end the process."""
         error = _text_of(sys.exc_info()[1])
         torch = sys.modules["torch"]
-        if any(getattr(torch, kind).is_initialized() for kind in ("cuda", "xpu") if hasattr(torch, kind)):
+        is_initialized = any(getattr(torch, kind).is_initialized() for kind in ("cuda", "xpu") if hasattr(torch, kind))
+        if is_initialized or not _autograd_works_in_a_fork():
             problem = self._run(script, error)
         else:
             status, problem = self._forked(script, error, is_isolated=False)
@@ -179,6 +180,24 @@ class _ReturnsModules:
         # A copy of the module would run the same function with other parameters.
         module.__deepcopy__ = lambda memo: module
         return module
+
+
+def _autograd_works_in_a_fork() -> bool:
+    """Return whether a fork of this process can run a backward pass.
+
+    A build of torch for CUDA starts autograd's threads with the first backward pass, also without a GPU, and then
+    refuses every backward pass in a fork.
+    """
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            torch: Any = sys.modules["torch"]
+            torch.ones((), requires_grad=True).backward()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def _replace_compile_lock() -> None:
