@@ -378,7 +378,7 @@ def test_waiting_has_an_end_and_says_what_for(session: Session, start: Start, li
     where = f"{SERVER}:{port_of(server)}"
     assert "no wanted rank (1)" in str(failed.value)
     assert where in str(failed.value)
-    assert "of others came rank 0" in str(failed.value)
+    assert "rank 0 connected" in str(failed.value)
     assert program.wait_for_line("connected") == "connected False False"
     assert program.process.wait(DEADLINE) == 0
 

@@ -93,7 +93,7 @@ def _as_configured(target: ConnectTarget) -> dict[str, Any]:
 async def start_rank(
     client: Client, given: dict[str, Any], rank: int, target: ConnectTarget, meeting: ConnectTarget | None
 ) -> None:
-    """Make the client start a session with another rank of a job that runs already, at ``target``; say why not."""
+    """Make the client start a session with another rank of a running job, at ``target``; report a failure."""
     problem = "this client starts no sessions"
     if client.has_child_sessions:
         try:
@@ -216,7 +216,7 @@ class _Waiting:
         connection.receiver = self
 
     def begins(self) -> None:
-        """Let the child wait only a little longer: its session has begun, or nobody comes."""
+        """Start the child's last seconds of waiting: its session has begun, or no session comes."""
         if not self._connection.is_closed:
             self._connection.send_event(SESSION_BEGINS_EVENT)
 

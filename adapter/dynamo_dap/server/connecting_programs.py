@@ -103,7 +103,7 @@ class ConnectingPrograms:
         seconds = self._target.timeout
         if not await until_any(seconds, self._first):
             who = "program" if self._options.ranks is None else f"wanted rank ({_listed(self._options.ranks)})"
-            came = f"; of others came {_named(self._arrived)}" if self._arrived else ""
+            came = f"; {_named(self._arrived)} connected" if self._arrived else ""
             text = f"no {who} connected to {self._server.address} within {seconds:g} s with the right token{came}"
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
         return self._first.result()
@@ -144,7 +144,7 @@ class ConnectingPrograms:
         elif not self._has_first:
             await self._take_first(incoming, rank)
         elif rank is None or self._job is None:
-            await incoming.refuse("this debug session has its program already")
+            await incoming.refuse("this debug session already has a program")
         else:
             await self._take_further(incoming, rank)
 

@@ -85,7 +85,7 @@ class DebugpyBackend(Backend):
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, f"debugpy in the program was not ready within {timeout:g} s")
 
     def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
-        """Send the client's request. Give a failed response a reason if debugpy's has none, or not in its body."""
+        """Send the client's request. Add the reason to a failed response if debugpy's body has none."""
 
         def answered(response: Response) -> None:
             on_response(response if response.success else _with_reason(response))
@@ -178,7 +178,7 @@ class _TensorBody(msgspec.Struct):
 
 
 def answer_about_tensor(response: Response) -> Response:
-    """Convert debugpy's answer to that request into the answer to ``TENSOR``."""
+    """Convert debugpy's answer to ``request_for_tensor``'s request into the answer to ``TENSOR``."""
     found = decode(response.body, _TensorBody, f"body of '{TENSOR}'")
     if bytes(found.tensor):
         return msgspec.structs.replace(response, body=found.tensor)
@@ -284,7 +284,7 @@ _GREETING_SECONDS = 3.0
 
 
 class AdoptedDebugpy(EagerSide):
-    """A debugpy that the program had before the session; reached through its adapter."""
+    """A debugpy that the program started before the session; the server reaches it through its adapter."""
 
     def __init__(
         self, client: Client, events: BackendEvents, given: dict[str, Any], connection: LoopConnection

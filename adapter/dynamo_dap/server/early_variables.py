@@ -1,4 +1,4 @@
-"""Saves a request: debugpy sends an ordinary frame's local variables together with its scopes.
+"""Gets an ordinary frame's local variables from debugpy together with its scopes, which saves a round trip.
 
 Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy gets one request for both
 (``LOCALS_ALONG``); the client's second request is answered here. The variables are used once, within a tenth of a

@@ -155,7 +155,7 @@ class _Poster:
 
 
 class HandshakeReceiver:
-    """Receives from a connection without an owner: it only logs messages of ``who`` before the handshake."""
+    """Receives from a connection before the handshake: it only logs the messages of ``who``."""
 
     def __init__(self, who: str) -> None:
         self._who = who
@@ -169,7 +169,7 @@ class HandshakeReceiver:
         _log.debug("%s says '%s' before the handshake", self._who, event.event)
 
     def on_invalid_message(self, problem: str) -> None:
-        """Do nothing: a reply would reach nobody."""
+        """Log it, without a reply: nobody would read one."""
         _log.warning("%s sent an invalid message before the handshake: %s", self._who, problem)
 
     def on_closed(self, problem: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Shows the client what takes long: a start, and compiles.
+"""Reports progress to the client while a start or a compile takes long.
 
 Runs on the event loop; one of each per run of the debugged program.
 """
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 class _Progress:
-    """A progress of the client, which begins with its first message."""
+    """A progress that the client shows; it begins with its first message."""
 
     def __init__(self, client: Client, kind: str, title: str, *, cancellable: bool) -> None:
         self._client = client
@@ -45,14 +45,14 @@ class _Progress:
             self._client.event("progressUpdate", ProgressUpdateEventBody(progress_id=self.id, message=message))
 
     def end(self) -> None:
-        """Show nothing more."""
+        """End the progress."""
         if self.id is not None:
             self._client.event("progressEnd", ProgressEndEventBody(progress_id=self.id))
             self.id = None
 
 
 class SlowStart:
-    """The present wait of a start."""
+    """The step for which a start waits now."""
 
     def __init__(self, client: Client, title: str) -> None:
         self._progress = _Progress(client, "start", title, cancellable=True)
@@ -91,7 +91,7 @@ class _Compiling:
 
 
 class CompileProgress:
-    """What the program's threads compile. A stopped thread compiles nothing."""
+    """The compiles of the program's threads. A stopped thread compiles nothing."""
 
     def __init__(self, client: Client, stopped: StoppedThreads) -> None:
         self._progress = _Progress(client, "compile", "torch.compile", cancellable=False)

@@ -68,7 +68,7 @@ class RankMeeting:
     # -- reports ---------------------------------------------------------------------------------------------
 
     def runs(self, member: _Member) -> None:
-        """Pause ``member``, which began or resumed, if others are held, being paused or stepping."""
+        """Pause ``member``, which has begun or resumed, if other ranks are held, about to pause, or stepping."""
         others = [other for other in self._members if other is not member]
         if any(other.is_held or other.is_asked for other in others) or (self._step is not None and self._step.waiting):
             member.pause()

@@ -55,7 +55,7 @@ OnStopped = Callable[[int, str], None]
 
 
 class RankMember:
-    """The interface to the session."""
+    """Takes part in the meeting for one session."""
 
     def __init__(self, client: Client, router: Router, threads: Callable[[], StoppedThreads], name: str) -> None:
         """Take ``threads``, which knows the backend that stopped a thread, and the rank's ``name``."""
@@ -70,9 +70,9 @@ class RankMember:
         self._wants_pause = False
         """Whether the program should pause, because of a request that was not withdrawn."""
         self._was_withdrawn = False
-        """Whether it was withdrawn since the last stop."""
+        """Whether a pause request was withdrawn since the last stop."""
         self._asking = 0
-        """How many of these requests have no answer yet."""
+        """How many pause requests have no answer yet."""
 
     async def join(self, target: ConnectTarget) -> None:
         """Join the meeting at ``target``; warn the user if it cannot be reached."""

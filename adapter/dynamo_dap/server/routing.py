@@ -65,7 +65,7 @@ class Sharing:
     meanwhile: Callable[[str], object] | None = None
     """Makes the answer while the program is suspended, from the reason; None if the request is then refused."""
     say_late: Callable[[Any], None] = lambda body: None
-    """Gets the merged answer that follows such an answer."""
+    """Gets the merged answer, once the program has resumed after an answer from ``meanwhile``."""
 
 
 class Router:
@@ -94,7 +94,7 @@ class Router:
         self._locals = EarlyVariables()
 
     def forward(self, request: Request, answer: Answer | None = None) -> None:
-        """Let the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
+        """Let the owner of ``request`` answer it: to the client, or to ``answer`` if the server itself asks."""
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
         self._refuse_in_python(request, backend, references)
@@ -162,7 +162,7 @@ class Router:
         return None
 
     def forward_to_agent(self, request: Request, command: str, arguments: msgspec.Raw) -> None:
-        """Let the agent answer ``request`` by its answer to another one."""
+        """Send the agent another request, ``command``, and answer ``request`` with the agent's answer."""
         agent = next((backend for backend in self._backends() if backend.name == AGENT), None)
         if agent is None:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")

@@ -167,7 +167,7 @@ async def _connect_to_debugpy(
     options: AttachArguments,
     given: dict[str, Any],
 ) -> None:
-    """Try debugpy's adapter: a program without our token may be listening for debugpy, which needs none."""
+    """Try debugpy's adapter, which needs no token: the program may be listening for debugpy, and not for us."""
     greeted = Greeted()
     connection = LoopConnection(SocketStream(connected), "debugpy", greeted)
     if not debuggee.is_local or not options.eager or not await is_greeted_by_debugpy(connection, greeted):

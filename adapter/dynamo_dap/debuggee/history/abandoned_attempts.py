@@ -46,7 +46,7 @@ class AbandonedAttempt:
         self._state: Sequence[Callable[[], None]] = ()
         """Restores the random states from the beginning of its code, once that has run."""
         self._context: Any = None
-        """Its compile and attempt."""
+        """A copy of the ids of its compile and attempt."""
         self._taken: list[tuple[dict[str, Any], Any]] = []
         """The inputs of its graphs, which torch 2.14 removes from an abandoned attempt's nodes."""
         self._guards: Any = None
@@ -94,7 +94,7 @@ class AbandonedAttempt:
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """Show the attempt instead of the running one."""
+        """Make the attempt the thread's current trace inside this context."""
         self._restore()
         self._root.f_locals = self._arguments
         tracing, compiling = ABANDONED.resolve(_TRACING), ABANDONED.resolve(_COMPILING)
@@ -117,7 +117,7 @@ class AbandonedAttempt:
         self._state = global_state()
 
     def close(self) -> None:
-        """Forget it."""
+        """Let torch clean up the attempt, or do so now if Dynamo has abandoned it."""
         if not self.is_given_up:
             self._output.__dict__.pop("cleanup", None)
             return

@@ -57,7 +57,7 @@ class Attempt:
     before: Attempt | None = None
     """The attempt before the graph break that this one continues."""
     lend: Callable[[], AbstractContextManager[None]] | None = None
-    """Puts the call's inputs into its saved trace, if its call has reached a graph break."""
+    """Inserts the inputs of a call that has reached a graph break into its saved trace; None for other traces."""
     code: weakref.ref[types.CodeType] | None = None
     """Its generated code, once there is any: it runs up to the break, and calls the resume function."""
 
@@ -72,7 +72,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """Show it instead of the running trace. Raises ``CannotReuse`` if that is impossible now."""
+        """Make it the thread's current trace inside this context. Raises ``CannotReuse`` if that is impossible now."""
         if self.lend is not None:
             with self.lend():
                 yield
@@ -174,7 +174,7 @@ class Attempts:
         if attempt.before is not None and (run == 0 or is_kept or attempt is self.present):
             reason = _short(attempt.before.abandoned)
             parts.append(f"after a graph break: {reason}" if reason else "after a graph break")
-        if is_kept:  # it has no attempts
+        if is_kept:  # a saved trace has one attempt
             return ", ".join(parts)
         is_restarted = run > 0 and index > 0 and self.all[index - 1] is not attempt.before
         if attempt.is_given_up or is_restarted:
@@ -236,7 +236,7 @@ class Standpoint:
         )
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """Return the number, over all attempts, of the snapshot of a value's origin."""
+        """Return the snapshot where a value originates, numbered over all attempts."""
         return self._attempts.number(self._running, self._origin(depth, name, what))
 
     def _origin(self, depth: int, name: str, what: str) -> int:

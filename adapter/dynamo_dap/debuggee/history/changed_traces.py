@@ -1,8 +1,8 @@
-"""Changes traces: the user changes a variable or jumps, in a trace separate from the held one.
+"""Makes a changed trace: the held trace's call is traced again, with an assignment or a jump by the user.
 
 The held trace stays unchanged. Its call is replayed (``replays``) from its arguments up to the user's change. There
 an assignment is traced as if the function contained it, or the interpreter continues at another line. Runs on the
-tracing thread, under Dynamo's compile lock; nothing here outlives such a trace.
+tracing thread, under Dynamo's compile lock; nothing here outlives the changed trace.
 """
 
 from __future__ import annotations
@@ -321,10 +321,10 @@ class SizeChange:
 
 
 def size_change(frame: TracedFrame, tensor: Tensor, source: str | None, dimension: int, wanted: object) -> SizeChange:
-    """Return a size's state at the beginning of its trace: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or a number.
+    """Return the change of an input that makes a tensor's size ``wanted``: ``STATIC``, ``SYMBOLIC`` or its number.
 
-    ``tensor`` is the FakeTensor, or the call's tensor if there is none yet; ``source`` is Dynamo's source of an input,
-    None for a computed tensor.
+    ``tensor`` is the FakeTensor, or the call's tensor if Dynamo has not made one yet; ``source`` is Dynamo's source of
+    an input, None for a computed tensor.
 
     Raises:
         CannotChange: that is impossible; the text says why.
@@ -363,7 +363,7 @@ def _size_of_input(frame: TracedFrame, size: Any) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
-    """Begin this thread's traces inside this context with such sizes."""
+    """Apply ``changes`` to each trace that this thread begins inside this context."""
     if not changes:
         yield
         return

@@ -43,7 +43,7 @@ from dynamo_dap.debuggee.values.model import Deferred, Location, ScopeOfFrame, V
 from dynamo_dap.protocol.sizes import FIXES_SCOPE
 
 _FURTHER = 4
-"""Further checks that are tried with a fix at most."""
+"""The maximum number of further checks that are tried with a fix."""
 _TRY_FIXES = "'Try Fixes for This Line' (fix) runs the program with it"
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*) (?:(?:<|>=) 0|(?:==|!=) -1)")
 """A condition that is decided if the number is 0 or more, as each size is."""
@@ -99,16 +99,16 @@ class TrialRun(SilentRun):
     is_followed = True
 
     def __init__(self, host: Host, call: CachedCall, checks: Sequence[_Check], untaken: _Check | None = None) -> None:
-        """Make ``checks``; at the instruction of ``untaken`` no branch on data is taken."""
+        """Make ``checks``, and take no branch on data at the instruction of ``untaken``."""
         super().__init__(call)
         self.traces = ProgressOfTraces()
         self._host = host
         self._checks = checks
         self._untaken = untaken
         self.has_guarded = False
-        """Whether ``untaken`` was also met with a condition on sizes only, on which ``guard_or_false`` guards."""
+        """Whether a condition at ``untaken`` depended on sizes only: ``guard_or_false`` guards on such a condition."""
         self.truths: list[bool | None] = []
-        """Whether the condition of the fix itself holds in this call, each time that its line begins."""
+        """For each visit of the fix's line: whether the condition of the fix holds in this call."""
         self.is_complete = self._is_over = False
         self.met: _Ended | None = None
         self.problem: str | None = None
@@ -118,7 +118,7 @@ class TrialRun(SilentRun):
         self.has_guarded = True
 
     def is_over(self) -> bool:
-        """Return whether a check cannot be made."""
+        """Return whether the trial must end, because a check cannot be made."""
         return self._is_over
 
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
@@ -141,13 +141,13 @@ class TrialRun(SilentRun):
         return Decision.GO_ON
 
     def failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Note what the trace ended with."""
+        """Note the exception that ended the trace."""
         innermost = frame_of_break(exception) or frame
         place = _Place.of(innermost)
         if not is_graph_break(exception):
             self.met = _Ended(place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}")
             return
-        # A library's code is not edited.
+        # The user does not edit a library's code.
         innermost = user_frame(innermost) if self._host.options.just_my_code else innermost
         place = _Place.of(innermost)
         found = data_dependence_of(exception, innermost)
@@ -197,7 +197,7 @@ class Remedies:
             guards: list[bool] = []
             found = self._try(frame, call, [], untaken, guards)
             rows.append(_row(untaken.statement, place, found))
-            # The two differ only in conditions on sizes.
+            # Both fixes give the same trace, unless a condition on sizes reaches this line.
             known = found if not any(guards) else f"not tried at a stop, since a size decides it too: {_TRY_FIXES}"
             rows.append(_row(f"statically_known_true({condition.user_condition})", place, known))
         if is_branch and not _is_loop(place):
@@ -272,7 +272,7 @@ def _untaken(run: TrialRun) -> Iterator[None]:
 
 
 def _checks(place: _Place, condition: str, opposite: str, holds: bool | None) -> Iterator[_Check]:
-    """Yield the checks that this call passes; both directions if that is unknown."""
+    """Yield a check that this call passes; the check and its opposite if that is unknown."""
     if _is_loop(place):
         return
     for one, is_true in ((condition, True), (opposite, False)):

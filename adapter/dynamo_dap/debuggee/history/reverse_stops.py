@@ -1,8 +1,8 @@
 """Finds the stops of steps through a trace's history: breakpoints, data breakpoints, exceptions.
 
 A reverse step visits the trace's stops in reverse order. For data breakpoints that were set later, it compares the
-values in the trace's log. Runs on the tracing
-thread. An instance lives for one stop, or for one walk through a saved trace.
+values in the trace's log. Runs on the tracing thread. An instance lives for one stop, or for one walk through a saved
+trace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AddressOf = Callable[[TracedFrame, int], int]
 
 
 class ReverseStops:
-    """Finds the stops of a reverse run. It counts and logs nothing, because the trace did so before."""
+    """Finds the stops of a reverse step. It counts no hits and logs nothing: the trace has already done both."""
 
     def __init__(self, host: Host, past: Past, address_of: AddressOf) -> None:
         """Use ``address_of``, which returns the address of an instruction of a traced function."""

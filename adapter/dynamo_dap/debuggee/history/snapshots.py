@@ -1,8 +1,8 @@
 """Stores a trace's snapshots: the state of Dynamo's interpreter before each instruction.
 
-Half of the instructions only push a value, or do nothing visible: only their position is noted. Their state is the next
-full snapshot's, without the values pushed since. Runs on the tracing thread; they live as long as the trace's log
-(``state_log``).
+Half of the instructions only push a value, or do nothing visible. Of these, only the position is stored: the rest is
+derived from the next full snapshot, without the values pushed in between. Runs on the tracing thread; snapshots live as
+long as the trace's log (``state_log``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PUSHED: Mapping[str, int] = {
 QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES", "POP_TOP", "STORE_FAST", "SWAP"})
 """Instructions that change only the stack and variables, and continue in the same function."""
 NO_PROGRESS: Mapping[str, Any] = {}
-"""For functions that are not generators."""
+"""The progress of functions that are not generators."""
 _OF_RESUMED_STACK = "__stack"
 """Prefix of the variables with which resume functions restore the stack: loading one deletes it."""
 
@@ -135,7 +135,7 @@ class Snapshot(NamedTuple):
 
     @property
     def guards(self) -> int:
-        """Return the guards of the snapshot."""
+        """Return the number of guards at the snapshot."""
         return self.trace.guards
 
 
@@ -169,7 +169,7 @@ def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
 
 @cache
 def _marks() -> dict[type, Any]:
-    """Return one tracker for all trackers of a type, by type: all NULLs on the value stack are equal."""
+    """Return one tracker to store for all trackers of a type, by type: the NULLs on the value stack are alike."""
     null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
     return {} if null is None else {null: null()}
 
@@ -238,7 +238,7 @@ class Snapshots(Sequence[Snapshot]):
         self._variables: dict[str, Any] | None = None
         """The last variables."""
         self._begun = array("q")
-        """The numbers of the stretches' first snapshots."""
+        """The number of each stretch's first snapshot. A stretch is a run of snapshots in one function."""
         self._functions: list[Translator] = []
         """The function of each stretch."""
         self._callers: list[tuple[PastFrame, ...]] = []
@@ -255,7 +255,7 @@ class Snapshots(Sequence[Snapshot]):
         self._effects: list[Any] = []
         self._sizes: list[PastSizes] = []
         self._graphs: dict[int, tuple[PastGraph, ...]] = {}
-        """All graphs, where there were several."""
+        """All graphs, for snapshots with more than one."""
         self._without_line = array("q")
         """Snapshots whose instruction has no line: they do not count as positions."""
         self._prologue: set[int] = set()
@@ -263,9 +263,9 @@ class Snapshots(Sequence[Snapshot]):
         self._places: dict[int, tuple[int | None, Any, int]] = {}
         """Pointer, instruction and line, if the instruction does not give them."""
         self._blocks: dict[int, tuple[Any, ...]] = {}
-        """Blocks, if there are any."""
+        """The blocks around the instruction, if any."""
         self._progress: dict[int, dict[str, Any]] = {}
-        """Progress, in generators."""
+        """The progress of generators."""
 
     @property
     def number(self) -> int:
@@ -433,7 +433,7 @@ class Snapshots(Sequence[Snapshot]):
                 yield from self._left[number]
 
     def begun_after(self, index: int) -> Iterator[tuple[Translator, int]]:
-        """Yield each function that resumed after a snapshot, each time, with the snapshot's index."""
+        """Yield the function of each stretch that begins after a snapshot, with the index of its first snapshot."""
         for at in range(bisect_right(self._begun, self.forgotten + index), len(self._begun)):
             yield self._functions[at], self._begun[at] - self.forgotten
 

@@ -71,22 +71,22 @@ class StateLog:
         self._callers: tuple[PastFrame, ...] = ()
         """Its waiting callers."""
         self._around: list[tuple[PastFrame, ...]] = []
-        """The callers of each of them, the innermost last, as far as they were entered one by one."""
+        """Earlier values of ``_callers``: each call adds one, and its return removes it."""
         self._emptied: dict[str, Any] = {}
         """Empty containers that ended functions share, by field name."""
         self._no_constants: dict[int, list[None]] = {}
-        """Their shared caches, by number of constants."""
+        """Empty caches of constants that ended functions share, by number of constants."""
         self._modules: Any = None
         """The modules of the last ended function."""
         self._position = 0
-        """The shared state at the last snapshot."""
+        """The last snapshot's position: see ``Snapshot.position``."""
         self._depth: int | None = None
         """The stack depth at the last snapshot, if that is a partial one."""
         self._is_quiet = False
         """Whether only stack and variables have changed since the last full snapshot."""
         self._changes: list[Change] = []
         self._trace: PastTrace | None = None
-        """The facts at the last full snapshot."""
+        """The trace's shared state at the last full snapshot."""
         self._tracer: Any = None
         """The innermost graph at that time, with its numbers of nodes and inputs."""
         self._nodes = self._inputs = 0
@@ -104,7 +104,8 @@ class StateLog:
     def note(self, frame: TracedFrame, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
         """Add a snapshot of ``frame``, the innermost one.
 
-        ``is_line``: its instruction has a line. ``as_a_whole``: the user may change it there.
+        ``is_line``: its instruction has a line. ``as_a_whole``: take a full snapshot, since the user may change the
+        trace here.
         """
         translator, snapshots = frame.translator, self._snapshots
         own: dict[str, Any] = translator.__dict__

@@ -1,4 +1,4 @@
-"""Keeps the running trace's log, and what it continues: attempts, and cached calls' saved traces.
+"""Keeps the running trace's log, and the history before it: earlier attempts, and saved traces of cached calls.
 
 Steps back after a graph break lead to the attempt before it, or into the saved trace of the call that reached it, with
 that call's inputs. Runs on the tracing thread, unless stated otherwise; attempts live until the function or the call
@@ -35,7 +35,7 @@ from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 _MAXIMUM_ATTEMPTS = 8
 """Attempts kept besides the running one: each holds Dynamo's objects."""
 MAXIMUM_SAVED = 100_000
-"""Lines of saved traces. They use as much memory as Dynamo did for these traces."""
+"""Maximum number of snapshots in saved traces, which keep Dynamo's objects of these traces alive."""
 
 
 class SavedTraces:
@@ -56,7 +56,7 @@ class SavedTraces:
             self.all.pop(0).close()
 
     def _drop(self, saved: SavedTrace) -> None:
-        """Forget an entry that torch has dropped. Any thread, at any time, also while another thread uses the trace."""
+        """Drop the trace of an entry that torch has dropped. Runs on any thread, even while another uses the trace."""
         saved.is_dropped = True
         for each in list(saved.dependents):
             each.drop()
@@ -66,7 +66,7 @@ class SavedTraces:
             pass
 
     def close(self) -> None:
-        """Forget all."""
+        """Drop all saved traces."""
         saved, self.all = self.all, []
         for each in saved:
             each.close()
@@ -83,7 +83,7 @@ class _BegunCall:
     before: Attempt | None
 
     def attempt(self, frame: types.FrameType) -> Attempt:
-        """Return it as a history for steps back; ``frame`` runs its code."""
+        """Return the call's saved trace as an attempt for steps back; ``frame`` runs the call's code."""
         given = replace(self.given, call=replace(self.given.call, frame=frame))
         return Attempt(self.saved.past, before=self.before, lend=lambda: self.saved.lent(given, waits=False))
 
@@ -123,7 +123,7 @@ class BegunCalls:
         self._leave([each for each in self._mine() if each.frame_id != id(frame)])
 
     def clear(self) -> None:
-        """Forget all. Runs on any thread."""
+        """Forget all begun calls. Runs on any thread."""
         self._of_threads.clear()
 
     def _mine(self) -> list[_BegunCall]:
@@ -137,7 +137,7 @@ class BegunCalls:
 
 
 class StateLogs(CompileObserver):
-    """The log of the running trace, and the logs that it continues. One for each process."""
+    """The log of the running trace, and those of the history before it. One for each process."""
 
     feature = "the history of traces"
 
@@ -149,7 +149,7 @@ class StateLogs(CompileObserver):
         self._attempt: object = None
         self._thread: int | None = None
         self._earlier: list[tuple[int, Attempt]] = []
-        """Each with its thread."""
+        """Earlier attempts, each with the id of its thread."""
         self._lock = reentrant_lock("logs of traces", Level.FEATURES)
         self._of_call = threading.local()
         """``before``: the attempt before a resume function that a thread replays.
@@ -160,7 +160,7 @@ class StateLogs(CompileObserver):
         self._travellers = 0
         """How many threads are held where the user may look at earlier attempts."""
         self._is_wanted = self._has_gap = False
-        """Whether anything is noted, and whether there was a gap, which interrupts the log."""
+        """Whether traces are logged, and whether the log of the running trace has a gap."""
 
     def want(self, wanted: bool) -> None:
         """Begin or stop observing in-place changes of traces. Runs on any thread."""
@@ -263,7 +263,10 @@ class StateLogs(CompileObserver):
         return None
 
     def take_unkept(self, code: types.CodeType) -> bool:
-        """Return, once, whether ``code`` is this thread's last one and its trace before a break is lost."""
+        """Return whether ``code`` came from this thread's last trace, which ended at a break and was not kept.
+
+        The next call returns false.
+        """
         unkept: int | None = getattr(self._of_call, "unkept", None)
         self._of_call.unkept = None
         return unkept == id(code)

@@ -121,7 +121,7 @@ class _Begins:
 
 
 class Past:
-    """One attempt's snapshots for steps: numbered from the beginning of the log."""
+    """One attempt's snapshots, for steps through them. They are numbered from the beginning of the log."""
 
     def __init__(self, log: StateLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
         """End steps only in the user's own files if ``just_my_code``."""
@@ -179,7 +179,7 @@ class Past:
         self._log.outlive_trace()
 
     def close(self) -> None:
-        """Forget it."""
+        """Drop the log."""
         self._log.close()
 
     def show(self, at: int | None, *, as_result: bool = False) -> None:
@@ -269,7 +269,7 @@ class Past:
         self._visits_known = self.end
 
     def _lines_from(self, known: int) -> Iterator[tuple[int, int, str, int]]:
-        """Yield snapshots from one on, or from the oldest: see ``Snapshots.lines``."""
+        """Yield the snapshots from number ``known`` on, as ``Snapshots.lines`` does."""
         oldest = self.beginning
         for index, function, path, line in self._log.snapshots.lines(max(0, known - oldest), self.end - oldest):
             yield oldest + index, function, path, line

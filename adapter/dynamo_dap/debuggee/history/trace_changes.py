@@ -245,7 +245,7 @@ class _BodyChange(_FieldsChange):
 
 
 def _tensors_known_to(effects: SideEffects) -> list[Any]:
-    """Return the tensors in a body's side effects: after its end, those from before."""
+    """Return the trackers of tensors that the side effects know by identity."""
     return [each for each in effects.id_to_variable.values() if node_of(each) is not None]
 
 

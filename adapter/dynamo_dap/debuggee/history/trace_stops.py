@@ -1,4 +1,4 @@
-"""Holds a thread in a trace, and in its past wherever the user goes.
+"""Holds a thread at stops in a trace, and wherever the user steps in its history.
 
 The trace runs, or is a cached call's saved trace, which the thread walks through. One for each process. Runs on the
 tracing thread, under Dynamo's compile lock.
@@ -101,7 +101,7 @@ class TraceStops:
     def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
         """Hold the thread; return True if it was in a changed trace meanwhile, and must go on.
 
-        ``is_over``: nothing continues from the stop's trace any longer.
+        ``is_over``: the stop's trace has ended, so the user cannot continue it.
         """
         while True:
             self._host.hold(stop)
@@ -151,13 +151,13 @@ class TraceStops:
             attempts.present.past.show(None)
 
     def _is_nothing_here(self, past: Past, reason: str, at: int, point: TracePoint) -> bool:
-        """Return whether nothing stops at the present, where the thread had stopped for ``reason``."""
+        """Return whether nothing stops at the present place now, where the thread had stopped for ``reason``."""
         return reason not in ("exception", "data breakpoint") and not self._stops_of(past).hits(at, point)
 
     def _reach_again(self, stop: Stop, remark: str | None) -> Stop:
-        """Return a stop as it is after the user went elsewhere, or tried to: see ``Destination.remark``.
+        """Return a stop as it is when the user comes back to it, or could not leave it (``remark`` says why).
 
-        Its breakpoints may be gone.
+        The user may have removed its breakpoints meanwhile.
         """
         if remark is not None:
             text = remark if stop.description is None else f"{stop.description}: {remark}"
@@ -228,7 +228,7 @@ class TraceStops:
     def _stop_at(
         self, attempts: Attempts, attempt: Attempt, destination: Destination, now: Place | None, top: types.FrameType
     ) -> Stop:
-        """Return the stop at an earlier destination, before ``now``; None: a walking call stops there."""
+        """Return the stop at a destination before ``now``; None for ``now`` if a walk stops there."""
         past, raised = attempt.past, None if destination.met is None else destination.met.raised
         origin = past.origin(destination)
         if now is not None:

@@ -103,7 +103,7 @@ class ChangedRun(ReplayRun):
         self.has_arrived = self._is_over = False
         self.refused: str | None = None
         self.next: tuple[Sequence[ChangesAt], Place, AskedChange] | None = None
-        """The user's changes in it."""
+        """The user's next change, made at a stop of this run: another run makes it."""
         self._done: set[tuple[int, int]] = set()
         """Changes made: attempt, position."""
         self.is_kept = False
@@ -142,7 +142,7 @@ class ChangedRun(ReplayRun):
             return self._refuse(str(problem))
         place = self._held_at
         if self.has_arrived:
-            # The analysis restarted, so the user did not stop on the way.
+            # The analysis restarted before the place was reached again.
             is_before = attempt > place.attempt and progress.position < place.position
             return Decision.GO_ON if is_before else Decision.ASK
         if attempt > place.attempt or (attempt == place.attempt and progress.position > place.position):

@@ -77,7 +77,7 @@ class BackwardLines:
 
 
 class Survey:
-    """Notes the visits of a trace. Lives for that trace."""
+    """Records the visits of lines in a trace. Lives for that trace."""
 
     def __init__(self) -> None:
         """Begin without visits."""
@@ -89,7 +89,7 @@ class Survey:
         self._open: list[tuple[object, Visit]] = []
         """Interpreters with their present lines, outermost first."""
         self._created: list[Any] = []
-        """Nodes: names are final only after the trace, since Dynamo names a node after its variable."""
+        """Nodes, not names: Dynamo renames a node after the variable that stores it."""
         self._begun: dict[int, int] = {}
         self._ended: list[tuple[Visit, int, int]] = []
 
@@ -125,7 +125,7 @@ class Survey:
         self._open.append((chain[0], visit))
 
     def _goes_on_within_line(self, frame: TracedFrame) -> bool:
-        """Return whether a resume function begins inside a line, for example after a branch on a tensor's data."""
+        """Return whether a resume function continues inside a line, for example after a branch on a tensor's data."""
         return (
             resume_function(frame.code) is not None
             and not frame.is_in_resume_prologue
@@ -184,7 +184,8 @@ def ends_at(step: Step, call: object, visit: Visit) -> bool:
 def visit_that_makes(lines: BackwardLines, node: Any) -> Visit | None:
     """Return the innermost line outside torch that makes a node; if all are in torch, the innermost of these.
 
-    For an operator with bodies, the outermost: Dynamo adds the node after a body, so the last line inside has it, too.
+    For an operator with bodies, return the outermost line: Dynamo adds the operator's node after its body, so the last
+    line in the body has the node, too.
     """
     found = [each for each in lines.visits if node.name in each.nodes]
     found = found[::-1] if "higher_order" in target_name(node) else found

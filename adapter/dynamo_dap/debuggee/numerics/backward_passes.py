@@ -1,4 +1,4 @@
-"""Stops in the program's backward pass, at the compiled call's line whose result has its gradient.
+"""Stops in the program's backward pass, at a line of a compiled call when the gradient of its result arrives.
 
 A call that reaches a backward breakpoint keeps its inputs. When the gradients of its outputs arrive, its graph runs
 again with autograd and is differentiated. That is enough for conditions on the gradient. For a stop, the call is
@@ -64,7 +64,7 @@ class KeptCall:
     call: CachedCall
     lines: BackwardLines
     inputs: dict[Any, KeptInput]
-    """By placeholder."""
+    """By the placeholder of the graph."""
     states: list[Callable[[], None]]
     """Restores random numbers and switches of the call's beginning."""
     output_gradients: weakref.ref[OutputGradients] | None = None
@@ -113,7 +113,7 @@ class _Thread(threading.local):
     """The calls of one thread of the program."""
 
     begun: dict[int, KeptCall] = field(default_factory=dict)
-    """By identity of the frame that runs the generated code."""
+    """Calls that have begun, by the identity of the frame that runs the generated code."""
 
 
 class SurveyRun(ReplayRun):
@@ -188,7 +188,7 @@ class BackwardPasses:
         return any((normalized_path(path), line) in breakpoints for path, here in lines.items() for line in here)
 
     def release(self) -> None:
-        """Forget every call whose backward pass could stop."""
+        """Release the inputs of all calls."""
         for kept in list(self._kept):
             output_gradients = kept.output_gradients() if kept.output_gradients is not None else None
             if output_gradients is not None:
@@ -217,7 +217,7 @@ class BackwardPasses:
             run_replay(run, run.survey.finish)
         lines = run.survey.result()
         if lines.graph.nodes:
-            # Finds the memory of the program that the call writes to.
+            # Running the graph finds out to which memory of the program the call writes.
             SavedGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
         return lines
 
@@ -268,7 +268,7 @@ class BackwardPasses:
     # -- the backward pass: the thread that autograd runs the call's part of it on -------------------------------------
 
     def _on_gradients(self, kept: KeptCall, gradients: Gradients) -> None:
-        """Stop at a line of the call for its gradients. Never raises: autograd would pass that to the program."""
+        """Stop at lines of the call for its gradients. Never raise: autograd would pass that to the program."""
         try:
             arrived = any(each is not None for each in gradients)
             if not arrived or self._host.is_holding or not self.are_wanted() or any(map(is_fake_tensor, gradients)):
@@ -518,7 +518,7 @@ _BUILTINS = {each.__name__ for each in (abs, all, any, bool, float, int, len, ma
 
 
 class _GradientFrame(Frame):
-    """A line of which only the gradient is known."""
+    """A line without values, except the gradient of its result; for conditions and log messages."""
 
     def __init__(self, reached: _ReachedLine, gradient: Any, console: Callable[[str], None]) -> None:
         self._visit = reached.visit
@@ -545,7 +545,7 @@ class _GradientFrame(Frame):
         return ()
 
     def evaluate(self, expression: str, context: str) -> Value:
-        """Evaluate over the gradient."""
+        """Evaluate an expression that uses only the gradient."""
         with evaluating_on_real_values():
             return evaluate_python(expression, context, self._names, {}, self._console)
 

@@ -64,16 +64,16 @@ class _Noted:
 @dataclass
 class _Thread(threading.local):
     arrived: dict[int, list[tuple[_Noted, Gradients]]] = field(default_factory=dict)
-    """By backward pass: the calls that it reached, in order, with the gradients of their outputs."""
+    """For each backward pass: the calls that it has reached, in order, with the gradients of their outputs."""
     passed_on: dict[int, list[Any]] = field(default_factory=dict)
-    """By backward pass: sums of the gradients that calls passed on to their inputs."""
+    """For each backward pass: sums of the gradients that calls have passed on to their inputs."""
 
 
 class BackwardValues:
     """Checks the gradients after each backward pass. One for each process."""
 
     def __init__(self, host: Host, passes: BackwardPasses) -> None:
-        """Show gradients beside lines; ``passes`` holds threads at lines of calls."""
+        """Work for ``host``, the agent; ``passes`` holds threads at lines of calls."""
         self._host = host
         self._passes = passes
         self._thread = _Thread()
@@ -108,7 +108,7 @@ class BackwardValues:
                 node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
 
     def _on_passed_on(self, number_of_output: int, gradients: tuple[object, ...]) -> None:
-        """Note whether a gradient that leaves a call is finite. Never raises: autograd would pass it to the program."""
+        """Add a gradient that leaves a call to the sums. Never raise: autograd would pass that to the program."""
         try:
             number, gradient = current_pass(), gradients[number_of_output]
             if number in self._thread.arrived and gradient is not None and not is_fake_tensor(gradient):
@@ -119,7 +119,7 @@ class BackwardValues:
             log_exception("noting a backward pass")
 
     def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
-        """Collect the gradients of this pass. Never raises: autograd would pass it to the program."""
+        """Collect the gradients of this pass. Never raise: autograd would pass that to the program."""
         try:
             if self._host.is_holding or not self._is_wanted() or any(map(is_fake_tensor, gradients)):
                 return
@@ -135,7 +135,7 @@ class BackwardValues:
         return NAN_FILTER in self._host.breakpoints.exception_filters
 
     def _is_over(self, number: int) -> None:
-        """Check a finished backward pass's gradients. Never raises: autograd would pass it to the program."""
+        """Check the gradients of a finished backward pass. Never raise: autograd would pass that to the program."""
         arrived, passed_on = self._thread.arrived.pop(number, []), self._thread.passed_on.pop(number, [])
         try:
             if not self._is_wanted() or self._host.is_holding:
@@ -183,7 +183,7 @@ class BackwardValues:
             maker = _maker_of(lines.graph.nodes, run, node, limit)
             is_reported = NAN in kinds_of(run.outputs) or any(each.op == "placeholder" for each in nan_before)
             if is_reported and not nan_before.isdisjoint((maker, *maker.all_input_nodes)):
-                return False  # the forward pass stopped for it, and the gradient is NaN because of that
+                return False  # the forward pass has stopped for the NaN that causes this one
             in_body = _in_body(lines, run, maker, node, limit)
             maker, gradient, visit = in_body or (maker, gradient, visit_that_makes(lines, maker))
             kinds = kinds_of(gradient)
@@ -233,7 +233,7 @@ def _maker_of(nodes: Sequence[object], run: GradientRun, node: Node, limit: int,
 
     A node may have several users. The answer is the first user in the graph whose own part of the gradient is not
     finite, since a later user's part may include an earlier one's. Without such a user, the gradient comes from the
-    outputs, and the answer is ``node``. ``prefix`` belongs to the names in a higher-order operator's body.
+    outputs, and the answer is ``node``. ``prefix`` precedes the names of nodes in a higher-order operator's body.
 
     Raises:
         NoRealValue: each user's own part is finite, so none of them can be named.

@@ -1,7 +1,7 @@
 """Names the operands that caused a NaN or Inf: ``mask.sum(-1)[2] is 0``.
 
-Only for operations of which each element of the result comes from one element of each operand. The program's thread
-that makes the call.
+This works for elementwise operations: each element of the result comes from one element of each operand. Runs on the
+thread that makes the call.
 """
 
 from __future__ import annotations

@@ -31,13 +31,13 @@ _CHOOSES = "cond"
 _REPEATS = "while_loop"
 """The operator that runs its two bodies again and again."""
 ALONE = "the operator's body, compiled alone"
-"""A run, as evidence."""
+"""The name of such a run in the evidence of a verdict."""
 _MAXIMUM_PASSES = 16
-"""How many runs of these bodies are compared."""
+"""The maximum number of runs of these bodies that are compared."""
 
 
 Pass = tuple[Any, tuple[Any, ...]]
-"""A body, and what it got in one run."""
+"""A body, and its operands in one run."""
 Differences = dict[Any, tuple[Difference, Any]]
 """How a body's operations differ when compiled, and their compiled results."""
 
@@ -202,7 +202,7 @@ def first_difference(passes: Sequence[Pass], backend: Any, problems: dict[str, N
         run_observed(body, _copies(operands), results.note)
         expected = results.unchanged()
         if not expected or not before.equal(random_state()):
-            continue  # random numbers would be others
+            continue  # the compiled body would draw other random numbers
         longer, count = _longer(body, list(expected))
         with compiling_apart_from_the_program():
             if id(body) not in compiled:

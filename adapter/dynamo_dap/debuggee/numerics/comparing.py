@@ -73,7 +73,7 @@ from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
-"""How many differently stored values get a line."""
+"""How many stored values that differ are listed."""
 _DYNAMOS = "eager"
 """The stage of ``bisect`` for Dynamo's own trace."""
 
@@ -84,7 +84,7 @@ class CallsDifferByChance(Exception):
 
 @contextlib.contextmanager
 def as_it_began(call: GraphCall) -> Iterator[None]:
-    """Draw the call's random numbers again."""
+    """Restore the call's initial random state inside this context, so that runs draw the same numbers."""
     with preserved_global_state():
         for restore in call.kept.random:
             restore()
@@ -104,7 +104,7 @@ def graph_of_call(call: GraphCall, cached_call: CachedCall, *, with_transforms: 
     Raises: NoRealValue: the graph differs from the compiled one, or it is a backward pass.
     """
     if is_compiled_backward(cached_call.code):
-        raise NoRealValue("compiled autograd made it: its inputs are gone, and another run would add to gradients")
+        raise NoRealValue("compiled autograd made it: its inputs are gone, and a second run would add gradients twice")
     count = None if call.problem is not None else len(outputs_of(call))
     graph = graph_of(cached_call, count, with_transforms=with_transforms)
     graph.take_inputs(call.inputs)
@@ -112,7 +112,7 @@ def graph_of_call(call: GraphCall, cached_call: CachedCall, *, with_transforms: 
 
 
 def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
-    """Run the graph of a call as it is, and compare its outputs with those of the compiled graph.
+    """Run Dynamo's graph of a call eagerly, and compare its outputs with those of the compiled graph.
 
     Raises:
         CallsDifferByChance: comparing them would prove nothing.
@@ -269,7 +269,7 @@ def body_of(
 
 
 def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
-    """Return the tried stages, including Dynamo's trace if the function ran eagerly."""
+    """Return the stages that were judged; Dynamo's trace is one of them if the function ran eagerly."""
     if fault is None:
         return []
     if fault.stage == DYNAMO:
@@ -529,7 +529,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
 
 
 def _nodes(comparison: Comparison, fault: Fault | None) -> list[Any]:
-    """Return the graph's nodes; the compared nodes of an operator's body precede the operator."""
+    """Return the graph's nodes, with the compared nodes of an operator's body before the operator."""
     nodes = list(comparison.graph.nodes)
     if fault is not None and fault.within is not None:
         known, position = set(nodes), nodes.index(fault.within)

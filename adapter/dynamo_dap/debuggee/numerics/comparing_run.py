@@ -66,11 +66,11 @@ from dynamo_dap.protocol.comparisons import GRADIENTS, ComparisonBody
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
-"""Steps that fail by themselves; any other failure belongs to the backend."""
+"""Steps to which a failure of a compile is attributed by name; others belong to the backend."""
 _MAXIMUM_PASSES = 4
 """How many backward passes through one call are compared."""
 _MAXIMUM_AWAITED = 64
-"""Calls of one graph whose backward pass may raise."""
+"""Maximum number of calls of one graph that wait for a backward pass, in case it raises."""
 
 _Awaited = tuple["weakref.ref[KeptBackward]", "weakref.ref[ReturnedGradients]"]
 """A call, and its gradients."""
@@ -94,9 +94,9 @@ class ComparingRun(CallObserver, CompileObserver):
         self._awaited: dict[
             int, tuple[weakref.ref[types.CodeType], deque[tuple[weakref.ref[Any], weakref.ref[Any]]]]
         ] = {}
-        """By identity, generated code, and its calls with their gradients, as long as the program has these."""
+        """By identity of generated code: the code, and its calls with gradients, while the program keeps these."""
         self._failed_at: Place | None = None
-        """Where the present compile's trace has raised."""
+        """The line at which the trace of the present compile has raised."""
         self._backend_failure: BackendFailure | None = None
 
     def begin(self) -> None:

@@ -80,19 +80,19 @@ class Reference:
     """Each operation's eager result in one call of a graph."""
 
     def __init__(self, graph: ReplayedGraph, *, may_fail: bool = False) -> None:
-        """Run it; ``may_fail``: note an operation that raises.
+        """Run ``graph``; with ``may_fail`` note an operation that raises instead of passing on the exception.
 
         Raises:
             NoRealValue: some operation cannot be run again.
         """
         self.graph = graph
         self.values: dict[Any, Any] = {}
-        """For operations that give a tensor to which no later one writes."""
+        """By operation: its tensor. Tensors to which a later operation writes are left out."""
         self._seen: dict[Any, tuple[object, int, Any]] = {}
         self._taken: dict[str, TakenResult] = {}
         self._random: Any = None
         self.several: dict[Any, list[Any]] = {}
-        """The tensors of an operation with several results, without those that later ones write to."""
+        """By operation with several results: its tensors. Those to which later operations write are left out."""
         self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
         self.failed: tuple[Any, str] | None = None
         """The first operation that has raised, and the exception."""
@@ -274,14 +274,14 @@ class Fault:
     """The compiled graph's first difference, and its stage."""
 
     node: Any
-    """None if nothing differs when it is compiled again."""
+    """The operation; None if nothing differs when the graph is compiled again."""
     difference: Difference
     stage: str | None
-    """None for the backend itself."""
+    """The wrong stage; None for the backend itself."""
     value: Any
     """The compiled graph's value of ``node``."""
     line: tuple[str, int] | None = None
-    """File and line, if not those of ``node`` but those of a call of its function."""
+    """File and line of the call of the function with ``node``, if that line is shown instead of the node's own."""
     operator: str | None = None
     """What a custom operator does wrong, if it is the cause."""
     stored: StoredDifference | None = None
@@ -301,7 +301,7 @@ class Fault:
 
 
 class Comparison:
-    """One call's compiled graph beside Dynamo's graph."""
+    """The comparison of one call's compiled graph with Dynamo's graph."""
 
     def __init__(
         self,
@@ -354,7 +354,7 @@ class Comparison:
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
-        """Return whether the compiled call has stored ``expected``, or the output that corresponds to it."""
+        """Return whether ``stored`` equals ``expected``, or the compiled graph's output in its place."""
         if difference(expected, stored).is_same:
             return True
         torch: Any = sys.modules["torch"]
@@ -378,7 +378,7 @@ class Comparison:
         return not all(each.is_same for each in self.of_outputs)
 
     def of_nodes(self, backend: Any, nodes: Sequence[Any]) -> list[tuple[Difference, Any]]:
-        """Compile by ``backend`` to return ``nodes``; return how each differs, and its value.
+        """Compile the graph by ``backend`` to return ``nodes``; return each node's difference and value.
 
         Raises:
             Exception: whatever the backend raises.
@@ -510,7 +510,7 @@ class Comparison:
         return Fault(node, found.difference, found_in.stage, found.value, written=name, judged=found_in.judged)
 
     def _first_before(self, writer: Any) -> Any:
-        """Return the first operation with another result on which ``writer`` depends, or None."""
+        """Return the first operation whose result differs and on which ``writer`` depends, or None."""
         if writer is None:
             return None
         if not self.by_node:
@@ -560,7 +560,7 @@ class Comparison:
         return next(((node, how, value) for node, (how, value) in found if not how.is_same), None)
 
     def _first_of_prefixes(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
-        """Find the first wrong node with one output at a time: returning everything changes what is fused."""
+        """Find the first wrong node with one output at a time, since returning all results changes the fusion."""
         low, high, found = 0, len(nodes) - 1, None
         while low <= high:
             middle = (low + high) // 2 if found is not None else high

@@ -19,17 +19,17 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.tensor_facts import inner_tensors
 
 _OF_EAGER = 3.0
-"""A compiled result may be this many times as far from float64 as the eager one."""
+"""An element of a compiled result is right if its error is at most this many times eager's error,"""
 _OF_NOISE = 6.0
-"""Or this many times as far as a disturbed run at the same element,"""
+"""or this many times the error of a disturbed run at the same element,"""
 _OF_TYPICAL_NOISE = 6.0
-"""or as the median of disturbed runs, relative to the element."""
+"""or this many times the median error of disturbed runs, relative to the element,"""
 _OF_ROUNDING = 2.0
-"""Or this many units in the last place."""
+"""or this many units in the last place. All errors are those against the float64 run."""
 _COMMON = 0.999
-"""The error below which this share of the eager elements stays counts for all; larger errors count per element."""
+"""Eager's error is that of this quantile of its elements; an element with a larger error uses its own."""
 _FEW, _MANY = 1000, 1 << 24
-"""Outside these numbers of elements, the largest error counts instead."""
+"""For fewer or more elements than these, the largest error counts instead of the quantile."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Difference:
     rmse: float
     is_same: bool
     error: float | None = None
-    """The other value's largest error against float64, if requested."""
+    """The compiled value's largest error against float64, if a float64 run was made."""
     reference_error: float | None = None
-    """The reference's largest error against float64."""
+    """The eager value's largest error against float64."""
     reason: str = ""
-    """The kind of difference, if it is not the size of finite elements."""
+    """Why the values differ, if not by the size of finite elements."""
 
     @property
     def text(self) -> str:
@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def size(self) -> str:
-        """The difference without those errors: ``largest difference 0.5, RMSE 0.1``."""
+        """The difference without errors against float64: ``largest difference 0.5, RMSE 0.1``."""
         size = f"largest difference {self.largest:.3g}, RMSE {self.rmse:.3g}"
         return f"{size}, {self.reason}" if self.reason else size
 
@@ -196,13 +196,13 @@ def _is_same_decision(apart: Any, one: Any, exact: object, referee: Referee) -> 
 
 
 def widened(value: Any) -> Any:
-    """Return numbers of any type in float64, or complex128."""
+    """Return a tensor of numbers converted to float64, or to complex128."""
     torch: Any = sys.modules["torch"]
     return value.to(torch.complex128 if value.is_complex() else torch.float64)
 
 
 def _apart(one: Any, two: Any) -> Any:
-    """Return the distance of each pair of elements: 0 for equal Infs and two NaNs, Inf for other pairs with one."""
+    """Return the distance of each pair of elements: 0 for equal Infs and two NaNs, Inf if only one is NaN or Inf."""
     torch: Any = sys.modules["torch"]
     distance = (one - two).abs()
     distance = torch.where((one == two) | (one.isnan() & two.isnan()), torch.zeros_like(distance), distance)

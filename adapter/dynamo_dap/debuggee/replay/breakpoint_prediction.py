@@ -1,11 +1,12 @@
 """Predicts what breakpoints do in later calls of a cache entry, without tracing those calls.
 
-Each call of one cache entry reaches the same lines, and a name means the same there: a constant, a value reached from
-arguments or globals, or a result of the graph. Conditions and log messages over such values are computed from them; the
-graph, kept from the first trace, runs on the call's own inputs for that. So a breakpoint that does not stop (``step ==
-500``, ``loss.item() > 3``, a hit count, a log message) costs no trace. Such a prediction is compared once with the
-trace, in the traced call. Everything else (an expression that calls the program's functions, an object that the traced
-code has changed) needs the trace. Program's threads; lives as long as the cache entry.
+Each call of a cache entry reaches the same lines. There a name always stands for the same thing: a constant, a value
+reached from arguments or globals, or a result of the graph. So conditions and log messages are computed from these
+values; for results, the graph of the first trace runs on the call's own inputs. A breakpoint that does not stop
+(``step == 500``, ``loss.item() > 3``, a hit count, a log message) therefore costs no trace. Each prediction is checked
+once, against the trace of the traced call. Everything else needs the trace, such as an expression that calls the
+program's functions, or an object that the traced code has changed. Runs on the program's threads; lives as long as the
+cache entry.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ _UNSAFE = frozenset(
 
 
 class NotPredictable(Exception):
-    """Only the trace knows the value."""
+    """Only a trace of the call gives the value."""
 
 
 class Call:
@@ -91,7 +92,7 @@ class Call:
         self._graphs: dict[SavedGraph, SavedGraphInCall] = {}
 
     def graph(self, graph: SavedGraph) -> SavedGraphInCall:
-        """Return ``graph``, run on this call's inputs."""
+        """Return ``graph`` with this call's inputs; its nodes run when their values are needed."""
         if graph not in self._graphs:
             self._graphs[graph] = SavedGraphInCall(graph, self.call)
         return self._graphs[graph]
@@ -136,11 +137,11 @@ class PredictedText:
     predicted: Predicted | None
     """None if the text is equal in every call."""
     text: str | None = None
-    """The text in every call, or a small tensor's without its elements; None for a plain value."""
+    """The text in every call; for a small tensor the text before its elements; None for a plain value."""
 
     @classmethod
     def learnt(cls, predicted: Predicted, call: Call, in_trace: str) -> PredictedText | None:
-        """Return how later calls show ``predicted``, which shows ``in_trace`` in this call; None if unknown."""
+        """Return the prediction of the text of ``predicted``, which is ``in_trace`` in ``call``; None if unknown."""
         value = predicted.result(call)
         if is_exactly(value, _PLAIN):
             return cls(predicted) if _text(value) == in_trace else None
@@ -151,7 +152,7 @@ class PredictedText:
         metadata = in_trace.removesuffix(shown).replace(f"{shown},", "")
         if data is not None and in_trace == text_with_data(metadata, shown.lstrip()):
             return cls(predicted, metadata) if value.dim() == 0 or predicted.is_traced_tensor else None
-        # Type, sizes and device of a variable are the same in every call, or a symbol in all of them.
+        # Type, sizes and device of a traced tensor have the same text in every call: a varying size is a symbol.
         return cls(None, in_trace) if predicted.is_traced_tensor and _BEFORE_DATA not in in_trace else None
 
     @property

@@ -1,9 +1,9 @@
 """Reports calls of compiled graphs to observers, with their outputs and their inputs before the call.
 
-Dynamo's generated code calls a graph by a global name of the user's module (``__compiled_fn_3_...``), whichever backend
-compiled it. While there is an observer, that name has a function that reports the calls; otherwise it has Dynamo's
-compiled graph. Inputs that a call writes to are copied before it runs. The first reported call, for which all inputs
-are copied, shows which ones these are.
+With every backend, Dynamo's generated code calls a graph by a global name of the user's module
+(``__compiled_fn_3_...``). While an observer exists, that name refers to a function that reports the calls, otherwise to
+the compiled graph. Inputs to which a call writes are copied before it runs. To find out which these are, all inputs of
+the first reported call are copied.
 
 One ``GRAPH_CALLS`` for the process. ``want`` is called on any thread, everything else on the thread that makes the
 call, right before and after it.
@@ -49,11 +49,11 @@ GRAPHS = Feature("looking at what compiled graphs return", _CLEANUPS)
 
 @dataclass(eq=False)
 class GraphCall:
-    """One call of a compiled graph. Copies made for it live as long as it."""
+    """One call of a compiled graph. Copies of its inputs live as long as this object."""
 
     graph: ObservedGraph
     frame: types.FrameType
-    """The generated code's frame at the call; no side effect has been replayed yet."""
+    """The generated code's frame at the call, before it applies the side effects of the traced code."""
     inputs: tuple[Any, ...]
     kept: KeptInputs
     outputs: Any = None
@@ -79,7 +79,7 @@ class GraphCall:
         return [given[at] for at in sorted(self.graph.written or ()) if at not in self.kept.left_out]
 
     def before(self, tensor: Any) -> Any:
-        """Return ``given`` with its contents before the call."""
+        """Return the tensor of ``given`` with its contents before the call."""
         return with_earlier_memory(tensor, self.kept.memory)
 
     def as_cached_call(self) -> CachedCall | None:
@@ -151,11 +151,11 @@ class ObservedGraph:
     attributes: tuple[weakref.ref[Any], ...] = ()
     """The program's tensors that belong to the graph without being inputs, such as an optimizer's parameters."""
     written: frozenset[int] | None = None
-    """Positions in ``given`` that it writes to; None before its first call."""
+    """Positions of the items of ``given`` to which the graph writes; None before its first call."""
     draws: bool = True
     """Whether it draws random numbers."""
     reported: set[object] = field(default_factory=set)
-    """Messages of observers about it, so that each appears once."""
+    """Messages that observers have shown about the graph, so that each appears once."""
 
     def given(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return all inputs of a call: ``inputs`` and the graph's own tensors."""
@@ -204,7 +204,7 @@ class GraphCalls:
                 self._observers = {**self._observers, observer: wanted}
             if GRAPHS.problem is None and "torch._dynamo.utils" in sys.modules:
                 for scope, name in _installed(GRAPHS.resolve(_CLEANUPS).values.values()):
-                    # It may have been compiled before the hook for its attributes.
+                    # The graph may be older than the hook that notes its attributes.
                     self._set(scope, name, _kept_by(scope.get(name)) if self._observers else ())
 
     def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
@@ -254,7 +254,7 @@ class GraphCalls:
         if not keeps_all and not graph.written and not graph.draws:
             return _NOTHING_KEPT
         given = graph.given(inputs)
-        # Guards hold the devices of inputs: that all can be copied was seen when all were kept.
+        # Guards fix the devices of inputs, and the first call has shown that all can be copied.
         device = _device_without_bytes(given if keeps_all else [given[at] for at in graph.written or ()])
         if device is not None:
             self._leave_out(graph, code, device)
@@ -289,7 +289,7 @@ class GraphCalls:
 
 
 GRAPH_CALLS = GraphCalls()
-"""The process's only one."""
+"""The only instance in the process."""
 
 
 def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, Any], str]]:
@@ -349,7 +349,7 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
             for each in given
             if has_own_memory(each) and storage_of(each) == storage and _differ(before, each.untyped_storage())
         }
-        # An equal value may have been written to: running statistics that stay the same.
+        # A write may leave equal contents, such as running statistics that have converged.
         written |= {
             storage_of(each)
             for each, before in zip(given, kept.versions or (), strict=True)

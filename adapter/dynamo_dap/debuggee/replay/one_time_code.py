@@ -1,11 +1,9 @@
-"""Makes one call run other code than its compile generated; the cache keeps the generated code.
+"""Makes one call run the code of a changed trace; its cache entry keeps the code that the compile generated.
 
-The compile proceeds as usual.
-
-When torch puts its generated code into a cache entry, the other code replaces it; as soon as that runs, the entry gets
-the generated code. A cached call runs the entry's code already, and CPython cannot make a running frame run other code.
-But the call has done nothing yet, and begins with a call of the compiled graph. If the other code differs only in its
-graph, this one call gets that graph. Runs on the tracing thread; lives until the call has begun.
+If the call is being compiled, the changed code takes the place of the generated code when torch makes the cache entry,
+and restores the generated code as soon as it runs. A cached call already runs the entry's code, which CPython cannot
+exchange in a running frame. But the call has done nothing yet, and begins by calling the compiled graph: if only the
+graph differs, this call gets the changed graph. Runs on the tracing thread; lives until the call has begun.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ class OneTimeCode:
     """Replaces the generated code for one call."""
 
     def __init__(self, call: CachedCall, made: MadeCode, on_problem: Callable[[str], None]) -> None:
-        """Serve ``call``, which is being compiled, by ``made``; ``on_problem`` gets the reason if that fails."""
+        """Run ``made`` for ``call``, which is being compiled; ``on_problem`` gets the reason if that fails."""
         self._call = call
         self._made = made
         self._on_problem = on_problem
@@ -55,7 +53,7 @@ class OneTimeCode:
             return None
         name = next((each for each in made.co_names if each.startswith(_GRAPH)), None)
         if name is None or _shape(made) != _shape(generated):
-            self._on_problem("it cannot take the place of what is compiled for the call")
+            self._on_problem("the changed code does not fit into the frame of the call")
             self._code = generated
             return None
         self._generated = generated
@@ -130,20 +128,20 @@ _NUMBERED = re.compile(r"__compiled_fn_\w+")
 
 
 def _graphs_of(entry: types.CodeType, made: types.CodeType, names: dict[str, Any]) -> tuple[str, str]:
-    """Return the names of the graphs in two codes that differ only in these."""
-    what = "the trace's inputs, side effects or results, not only its graph"
+    """Return the names of the graphs in two code objects that differ in nothing else."""
+    what = "the call already runs the code of its cache entry, and the changes affect more than its graph"
     if any(getattr(entry, name, None) != getattr(made, name, None) for name in ("co_code", "co_exceptiontable")):
-        raise CannotServe(f"{what} differs from what the cache entry's code, which runs already, does")
+        raise CannotServe(f"{what}: inputs, side effects or results")
     if repr(_constants(entry)) != repr(_constants(made)) or _shape(entry) != _shape(made):
-        raise CannotServe(f"a constant in {what} differs from that in the cache entry's code, which runs already")
+        raise CannotServe(f"{what}: a constant in inputs, side effects or results")
     graphs = []
     for mine, others in zip(entry.co_names, made.co_names, strict=True):
         if _NUMBERED.match(mine) and _NUMBERED.match(others):
             graphs.append((mine, others))
         elif mine != others and not _is_same(names.get(mine), names.get(others)):
-            raise CannotServe(f"{what} differs: {others} instead of {mine}")
+            raise CannotServe(f"{what}: {others} instead of {mine}")
     if len(graphs) != 1:
-        raise CannotServe("the code of the cache entry, which runs already, calls no graph")
+        raise CannotServe("the call already runs the code of its cache entry, which calls no graph")
     return graphs[0]
 
 

@@ -1,7 +1,7 @@
 """Runs a call's graph again, operation by operation, on the call's inputs.
 
-A ``ReplayedGraph`` is made during a replay of the call, with the complete graph, and lives as long as the object that
-compares values. The program's thread that makes the call.
+A ``ReplayedGraph`` is the complete graph from a replay of the call. It lives as long as the object that compares
+values. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from dynamo_dap.debuggee.trace.runs import SilentRun
 
 _TRACED_CODES = "torch._dynamo.utils:get_traced_code"
 
-TRACED_CODES = Feature("comparing what functions store that the compiled one calls", _TRACED_CODES)
+TRACED_CODES = Feature("comparing values that called functions store", _TRACED_CODES)
 
 
 class ReplayedGraph:
     """The graph of a replay, which runs on the call's own inputs."""
 
     def __init__(self, graph: Any, numbers: Mapping[Any, int], call: CachedCall) -> None:
-        """Replay ``graph``, torch's ``GraphModule`` of ``call``, which is traced now; ``NodeHook`` has ``numbers``."""
+        """Take ``graph``, torch's ``GraphModule`` from the running replay of ``call``; ``NodeHook`` has ``numbers``."""
         self.call = call
         self.module = graph
         self.numbers = numbers
@@ -59,9 +59,9 @@ class ReplayedGraph:
         """By placeholder: the name as the user wrote it."""
         self._buffers: set[Any] = set()
         self.has_drawn_in_python = False
-        """Whether an input is a random number that Python drew before the graph was called."""
+        """Whether an input is a random number that Python drew before the call of the graph."""
         self.written: frozenset[object] = frozenset()
-        """The memory of inputs that it writes to, once it has run."""
+        """The memory of the inputs to which the graph writes; known after a run."""
         self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
         """The properties of results that fake kernels of custom operators declared."""
         self.call_inputs: dict[Any, Any] = {}
@@ -75,7 +75,7 @@ class ReplayedGraph:
                 self._take_input(node)
 
     def take_attributes(self) -> None:
-        """Replace the graph's own tensors of the program, such as an optimizer's parameters, by copies."""
+        """Replace the program's tensors that belong to the graph, such as an optimizer's parameters, by copies."""
         torch: Any = sys.modules["torch"]
         vars(self.module)[ORIGINALS] = self._originals
         for name in {node.target for node in self.nodes if node.op == "get_attr"}:
@@ -111,7 +111,7 @@ class ReplayedGraph:
         return other
 
     def take_inputs(self, given: Sequence[Any]) -> None:
-        """Use the compiled graph's real inputs: a second trace draws other random numbers in Python."""
+        """Use the compiled graph's own inputs, since the replay draws other random numbers in Python."""
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
         if len(placeholders) == len(given):
             self.call_inputs = dict(zip(placeholders, given, strict=True))
@@ -174,7 +174,8 @@ class ReplayedGraph:
     def fresh_inputs(self, *, copies_all: bool = False, require_gradients: bool = False) -> list[Any]:
         """Return the placeholders' inputs, in order; inputs that the call writes to are copies.
 
-        ``copies_all``: copy all inputs, for a run that may write anywhere. ``require_gradients``: as the call's do.
+        ``copies_all``: copy all inputs, for a run that may write to any. ``require_gradients``: the same inputs require
+        gradients as in the call.
         """
         self._restore_attributes()
         of_call = {each._cdata for each in self.call.memory.values()}
@@ -213,7 +214,7 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
     """Replay ``call`` and return its graph, which must have this number of outputs, or None.
 
     Dynamo may have learned since the compile that a size varies: the call is then traced without that knowledge.
-    ``with_transforms``: it may have transforms of ``torch.func``.
+    ``with_transforms``: accept a graph with transforms of ``torch.func``.
 
     Raises: NoRealValue: the trace differs from the compile. FeatureMissing: this torch lacks a name that this needs.
         Exception: Dynamo cannot trace the call.
@@ -234,13 +235,13 @@ def has_transforms(nodes: Iterable[Any]) -> bool:
 
 
 def refuse_transforms(graph: ReplayedGraph) -> None:
-    """Refuse a graph with transforms of ``torch.func``, for features that cannot look into them.
+    """Refuse a graph with transforms of ``torch.func``, for features that cannot read values inside them.
 
     Raises:
         NoRealValue: the graph has one.
     """
     if has_transforms(graph.nodes):
-        raise NoRealValue("it has transforms of torch.func, inside which a value stands for many")
+        raise NoRealValue("it has transforms of torch.func, inside which a tensor stands for a batch or a derivative")
 
 
 def _traced(call: CachedCall) -> ReplayedGraph | None:

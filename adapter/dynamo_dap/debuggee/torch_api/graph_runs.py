@@ -357,7 +357,9 @@ class GraphRun:
     def result_of(self, node: object) -> Any:
         """Return the present result of a node that has run."""
         if node in self._transformed:
-            raise NoRealValue("it is computed inside a transform (torch.func), where a value stands for many")
+            raise NoRealValue(
+                "it is computed inside a transform (torch.func), where a tensor stands for a batch or a derivative"
+            )
         if node not in self._results:
             raise NoRealValue("it is computed later in this trace")
         if self._results[node] is _GONE:

@@ -165,7 +165,7 @@ class CompileStops(CompileObserver):
 
     @property
     def are_lines_wanted(self) -> bool:
-        """Return whether stops lead back to the lines that made a number: these filters need the history."""
+        """Return whether an active filter needs the trace's history, to go back to the line that made a number."""
         filters = self._host.breakpoints.exception_filters
         return self._host.options.compile_time and not _WITH_HISTORY.isdisjoint(filters)
 
@@ -234,7 +234,7 @@ class CompileStops(CompileObserver):
     # -- exceptions of user code -----------------------------------------------------------------------------------
 
     def exception_met(self, frame: TracedFrame, exception: object) -> None:
-        """Stop at an exception that traced code raises and catches: no Python code will raise it again."""
+        """Stop at an exception that traced code raises and catches: debugpy never sees it."""
         compiling = HOOKS.current
         if compiling is None or self._of(compiling).raised is exception or self._host.is_holding:
             return
@@ -266,7 +266,7 @@ class CompileStops(CompileObserver):
             self._stop_trace(innermost, replace(user_error(error, exception), break_mode=break_mode), filters=met)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Stop for an error of Dynamo, and for a graph break without a line in the function.
+        """Stop for an error of Dynamo, and for a graph break that belongs to no line of the function.
 
         Such a function runs eagerly as a whole. A function that torch skips for another reason (it has nothing to
         compile) has no graph break.

@@ -41,7 +41,7 @@ class CannotBeCopied(EvaluationError):
 
 
 class Converter:
-    """Converts the values of one paused frame; the same tracker always to the same value."""
+    """Converts the values of one paused frame. Two conversions of one tracker give the same object."""
 
     def __init__(self, view: TracedView, *, real: bool = False) -> None:
         """Show values that cannot be converted by ``view``; ``real`` uses this call's data."""

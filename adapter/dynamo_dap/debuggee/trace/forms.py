@@ -55,7 +55,7 @@ from dynamo_dap.debuggee.values.type_facts import (
 )
 
 UNKNOWN = object()
-"""The result of a path over a form if only computing can give the value."""
+"""The result of following a path whose value has to be computed."""
 
 _LEAST_WIDTH = 8
 

@@ -88,7 +88,7 @@ def _location(place: Place | None) -> Location | None:
 
 
 _noted: dict[int, tuple[weakref.ref[object], dict[tuple[str, str], str]]] = {}
-"""Expressions of attempts after which the program has continued: by identity of the attempt, by check and source."""
+"""Guard expressions of attempts after which the program has continued: by the attempt's identity, check and source."""
 
 
 def note_expressions(frame: TracedFrame) -> None:

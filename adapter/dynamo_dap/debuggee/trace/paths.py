@@ -29,7 +29,7 @@ from dynamo_dap.protocol.types import CompletionItem
 
 _PATH = re.compile(r"(?P<owner>[A-Za-z_][\w.\[\]'\"-]*\.)?(?P<prefix>\w*)$")
 _MOST = 500
-"""Limit of completions: users type on instead of reading more."""
+"""Maximum number of completions: nobody reads more."""
 _CELLS = 4
 """Maximum number of nested cells to enter."""
 

@@ -71,7 +71,7 @@ def placeholder(form: Form, cls: type, text: str) -> object:
 
 
 def is_placeholder(value: object) -> bool:
-    """Return whether ``value`` is one."""
+    """Return whether ``value`` is a placeholder."""
     return is_a(value, Placeholder)
 
 

@@ -33,7 +33,7 @@ class _Condition:
     code: types.CodeType
     names: frozenset[str]
     has_remainder: bool
-    """Whether it contains ``%``, which formats texts: that may take long."""
+    """Whether it contains ``%``, which also formats strings and may then take long."""
 
 
 def truth(frame: TracedFrame, condition: str, names: Mapping[str, object]) -> bool | None:

@@ -106,7 +106,7 @@ class ProgressOfTraces:
     """
 
     def __init__(self) -> None:
-        """No trace has begun."""
+        """Start without traces."""
         self._of_thread = _Reported()
         # By identity: Dynamo's object for an attempt compares by value and cannot be hashed.
         self._by_attempt: dict[int, tuple[weakref.ref[Any], TraceProgress]] = {}
@@ -210,12 +210,12 @@ class Decision(Enum):
 
 
 class TraceRun:
-    """A trace of the program's own; base of the other kinds."""
+    """A trace that the program itself causes; the base class of the other kinds."""
 
     call: CachedCall | None = None
     """The call that is replayed."""
     is_followed = True
-    """Whether its lines count. They do not while Dynamo traces something else in between."""
+    """Whether its lines are followed. They are not while Dynamo traces something else in between."""
     is_logged = True
     """Whether its history is kept for steps back."""
     stops = True
@@ -255,7 +255,7 @@ class TraceRun:
         return False
 
     def silence(self, compile_id: str | None) -> None:
-        """Stop nowhere in the rest of this compile: the user has seen a changed trace of it. None: stop again."""
+        """Stop nowhere in the rest of compile ``compile_id``, after a changed trace of it; None allows stops again."""
         self._silenced = compile_id
 
     def may_stop(self, identity: CompileIdentity) -> bool:
@@ -294,7 +294,7 @@ def current_run() -> TraceRun:
 
 
 class LineTraces:
-    """Counts the traces that need the hooks of lines, whatever breakpoints there are. One for each engine."""
+    """Counts the running traces that need line hooks even without breakpoints. One for each engine."""
 
     def __init__(self, arm: Callable[[], None]) -> None:
         """Call ``arm`` when the needed hooks change."""

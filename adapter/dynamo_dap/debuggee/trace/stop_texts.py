@@ -271,7 +271,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
         if now is not None:
             lines.append(f"  value now: {now}")
         if failure.place is not None:
-            # Editors would link an id before the path as a part of it.
+            # An id before the path would become a part of the link in editors.
             links.append(f"at {failure.place.path}:{failure.place.line}")
     links = list(dict.fromkeys(links))
     lines += [f"Advice (not tried): {advice}" for advice in advice_about(compiling, failures)]

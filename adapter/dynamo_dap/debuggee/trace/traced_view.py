@@ -110,7 +110,7 @@ class TracedView(View):
         if is_placeholder(value):
             return form_behind(value)
         if is_fake_tensor(value) or (is_tensor(value) and self.frame.shares_written_memory(value)):
-            # Without its node: it has no data, or its data is from before a write of the graph.
+            # Leave out the node: its data is missing, or older than a write by the graph.
             return TensorForm(value, None, kind_of(value))
         return value
 
@@ -145,7 +145,7 @@ class TracedView(View):
         return self._of_cheap_value(value.node, little_data)
 
     def data_range(self, value: Any) -> str | None:
-        """Return the range of a larger one, where computing it takes a few milliseconds."""
+        """Return the value range of a larger tensor, if computing it takes only a few milliseconds."""
         is_of_graph = isinstance(value, TensorForm) and value.node is not None and is_tensor(value.example)
         return self._of_cheap_value(value.node, data_range) if is_of_graph else None
 

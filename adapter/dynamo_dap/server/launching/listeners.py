@@ -77,7 +77,7 @@ class AgentListener(Listener):
         self._expected: list[tuple[str, OnAccepted, bool]] = []
 
     def expect(self, on_accepted: OnAccepted, *, repeatedly: bool = False) -> str:
-        """Expect one connection, or any number, and return the random token to show."""
+        """Expect one connection, or any number, and return the random token that it must show."""
         token = secrets.token_urlsafe(32)
         self._expected.append((token, on_accepted, repeatedly))
         return token

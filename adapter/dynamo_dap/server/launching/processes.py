@@ -240,7 +240,7 @@ class ChildProcess:
         self._signal_group(signal.SIGKILL)
 
     def detach(self) -> None:
-        """Give the pipes to a process that reads them to nowhere: without a reader, the program would get SIGPIPE."""
+        """Give the pipes to a process that discards the output: without a reader, the program would get SIGPIPE."""
         if self._is_detached or self.exited.done():
             return
         self._is_detached = True

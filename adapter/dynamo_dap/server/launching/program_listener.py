@@ -58,7 +58,7 @@ class ProgramListener(Listener):
         self._expected: dict[str, tuple[OnAccepted, bool]] = {}
 
     def expect(self, on_accepted: OnAccepted, *, token: str | None = None, repeatedly: bool = False) -> str:
-        """Expect one connection, or any number; return the token to show, a random one by default."""
+        """Expect one connection, or any number; return the token that it must show, a random one by default."""
         token = token or secrets.token_urlsafe(32)
         self._expected[token] = on_accepted, repeatedly
         return token
