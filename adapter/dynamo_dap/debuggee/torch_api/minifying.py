@@ -203,8 +203,7 @@ def _autograd_works_in_a_fork() -> bool:
 def _replace_compile_lock() -> None:
     """Give other threads a new lock for compiles: the present thread holds the old one until the search is over."""
     module_name, _, name = _LOCK.partition(":")
-    MINIFYING.require()
-    setattr(sys.modules[module_name], name, threading.RLock())
+    setattr(sys.modules[module_name], name, type(MINIFYING.resolve(_LOCK))())
 
 
 def _on_new_thread(run: Callable[[], None]) -> None:
