@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.commands.report import main
+from dynamo_dap.records.compiled_functions import read_compiled_function
 from dynamo_dap.records.exported_programs import read_exported_programs
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.saved_caches import is_saved_cache, read_saved_cache
 from tests.client.environments import alone, need_inductor
+from tests.structure.sources import ROOT
 
 CACHE = """\
 import torch
@@ -45,6 +47,32 @@ for x, flag in ((torch.ones(64, 4), 3), (torch.ones(65, 4), 3), (torch.ones(6, 5
         model(x, flag)
         print("accepted")
     except Exception:
+        print("refused")
+"""
+COMPILED = """\
+import torch
+
+def scaled(x, twice):
+    if x.shape[0] > 4:
+        return x.relu() * (2 if twice else 3)
+    return x
+
+compiled = torch.compile(scaled, fullgraph=True, dynamic=True, backend="inductor")
+compiled.aot_compile(((torch.ones(6, 4), True), {})).save_compiled_function("scaled.compiled")
+with open("scaled.compiled", "rb") as file:
+    loaded = torch.compiler.load_compiled_function(file)
+x = torch.ones(9, 4)
+for given in ((x, True), (torch.ones(4, 4), True), (x, False), (x.double(), True), (x[:, 0], True)):
+    try:
+        loaded(*given)
+        print("accepted")
+    except RuntimeError:
+        print("refused")
+with torch.no_grad():
+    try:
+        loaded(x, True)
+        print("accepted")
+    except RuntimeError:
         print("refused")
 """
 
@@ -113,3 +141,42 @@ def test_an_exported_program_accepts_what_the_report_says(tmp_path: Path, capsys
     assert "1 of aten.relu.default" in printed
     assert "It refuses other sizes" in printed
     assert "other values of constants." in printed
+
+
+def test_a_compiled_function_refuses_what_the_report_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need_inductor("program.py")
+    assert _run(tmp_path, COMPILED).split() == ["accepted", *["refused"] * 5]
+    path = tmp_path / "scaled.compiled"
+    found = read_compiled_function(path)
+    assert (found.function, found.place.line, found.backend) == ("scaled", 3, "inductor")
+    assert found.inputs == {"x": "f32[6, 4] cpu", "twice": "True"}
+    ((tensor, place),) = found.tensors
+    assert tensor == "L['x']: f32[…, …] cpu"
+    assert place is not None
+    assert Path(place.path) == tmp_path / "program.py"
+    guards = dict(found.guards)
+    assert any("L['twice']" in text for text in guards)
+    assert any(text.startswith("5 <= L['x'].size()[0]") for text in guards)
+    assert found.has_global_state
+    assert main([str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "Refuses a call unless\n  L['x']: f32[…, …] cpu  " in printed
+    assert "Triton" not in printed, "torch compares it on GPUs only"
+
+
+def test_a_compiled_function_of_another_torch() -> None:
+    found = read_compiled_function(ROOT / "fixtures" / "saved" / "torch-2.15.compiled")
+    assert found.versions["Torch"].startswith("2.15.0")
+    assert [tensor for tensor, _ in found.tensors] == ["L['x']: f32[…, …] cpu"]
+    assert "5 <= L['x'].size()[0]" in dict(found.guards)
+    assert [source[1:] for source in found.sources] == [(4, 8)]
+
+
+def test_a_hostile_compiled_function_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "scaled.compiled"
+    for hostile in ({"signature": _Hostile(), "original_code": _Hostile()}, ["signature", _Hostile()]):
+        path.write_bytes(pickle.dumps(hostile))
+        assert main([str(path)]) == 1
+        assert "unknown form" in capsys.readouterr().err
+    path.write_bytes(pickle.dumps({"signature": 1})[:-1])
+    assert main([str(path)]) == 1

@@ -11,6 +11,7 @@ import dataclasses
 import io
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from dynamo_dap.commands.fix import known_fixes, print_trials, settings_of
@@ -20,7 +21,8 @@ from dynamo_dap.language_server.fixes.edits import Fix
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records import report
 from dynamo_dap.records.advice import what_to_do
-from dynamo_dap.records.artifact_report import print_exported, print_saved_cache
+from dynamo_dap.records.artifact_report import print_compiled, print_exported, print_saved_cache
+from dynamo_dap.records.compiled_functions import is_compiled_function, read_compiled_function
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.exported_programs import is_exported_program, read_exported_programs
 from dynamo_dap.records.file import UnreadableRecord, read_record
@@ -76,17 +78,19 @@ def main(arguments: list[str]) -> int:
 
 
 def _printed_artifact(reader: argparse.ArgumentParser, options: argparse.Namespace) -> bool:
-    """Print what a saved cache or an exported program holds; return False for any other file."""
-    path = options.record
-    is_cache = is_saved_cache(path)
-    if not is_cache and not is_exported_program(path):
+    """Print what a saved cache, a compiled function or an exported program holds; return False for any other file."""
+    path, console = options.record, report.report_console()
+    kinds: dict[Callable[[Path], bool], Callable[[], None]] = {
+        is_saved_cache: lambda: print_saved_cache(path, read_saved_cache(path), console),
+        is_compiled_function: lambda: print_compiled(path, read_compiled_function(path), console),
+        is_exported_program: lambda: print_exported(path, read_exported_programs(path), console),
+    }
+    show = next((show for is_this, show in kinds.items() if is_this(path)), None)
+    if show is None:
         return False
     if options.json or options.html or options.tlparse or options.ranks or options.try_all or options.stacks:
         reader.error("what a saved cache or an exported program holds is printed as text only")
-    if is_cache:
-        print_saved_cache(path, read_saved_cache(path), report.report_console())
-    else:
-        print_exported(path, read_exported_programs(path), report.report_console())
+    show()
     return True
 
 
@@ -158,8 +162,8 @@ def _parser() -> argparse.ArgumentParser:
         "record",
         nargs="?",
         type=Path,
-        help="a record file, a TORCH_TRACE folder or log, a file of torch.compiler.save_cache_artifacts or of "
-        "torch.export.save; default: the newest record of this directory",
+        help="a record file, a TORCH_TRACE folder or log, a file of torch.compiler.save_cache_artifacts, "
+        "save_compiled_function or torch.export.save; default: the newest record of this directory",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print the whole record as JSON")

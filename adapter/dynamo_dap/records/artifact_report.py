@@ -1,4 +1,4 @@
-"""Prints what saved compiles hold: torch's saved caches, and exported programs.
+"""Prints what saved compiles hold: torch's saved caches, compiled functions and exported programs.
 
 It has no side effects, but for the user's lines.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dynamo_dap.records.compiled_functions import CompiledFile
 from dynamo_dap.records.exported_programs import ExportedProgram
 from dynamo_dap.records.items import at
 from dynamo_dap.records.saved_caches import SavedEntry
@@ -42,6 +43,27 @@ def print_saved_cache(path: Path, entries: Sequence[SavedEntry], console: Consol
     if len(entries) > _SHOWN:
         show(f"\nand {counted(len(entries) - _SHOWN, 'other')}")
     show("\nA call hits an entry only if their keys are equal: dynamo-dap diff --caches shows where keys differ.")
+
+
+def print_compiled(path: Path, compiled: CompiledFile, console: Console) -> None:
+    """Print the function of a file of ``save_compiled_function``."""
+
+    def show(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    show(f"{path}: the compiled function {compiled.function} ({at(compiled.place)}), {compiled.backend}")
+    for module, first, last in compiled.sources:
+        show(f"  traced {module}: lines {first} to {last}")
+    show("\nWas compiled with")
+    for name, text in compiled.inputs.items():
+        show(f"  {name}: {text}")
+    show("\nRefuses a call unless")
+    for text, place in [*compiled.tensors, *compiled.guards]:
+        show(f"  {text}{'' if place is None else f'  {at(place)}'}")
+    if compiled.has_global_state:
+        show("  and torch's global state (grad mode, autocast, threads, determinism) is as it was")
+    versions = ", ".join(f"{name} {version}" for name, version in compiled.versions.items())
+    show(f"\nLoads only with {versions}")
 
 
 def print_exported(path: Path, programs: Sequence[ExportedProgram], console: Console) -> None:

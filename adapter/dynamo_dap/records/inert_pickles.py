@@ -1,0 +1,73 @@
+"""Reads pickles as data: each object that a pickle would make is an ``Inert`` with its arguments and its state.
+
+No module is imported and no function of a pickle is called, so it may come from anybody. Runs on one thread.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+
+class Inert:
+    """Represents an object of a pickle, made by the class or function ``made_by``."""
+
+    made_by = ""
+    """Its module and name."""
+
+    arguments: tuple[Any, ...]
+    state: dict[str, Any]
+
+    def __new__(cls, *arguments: Any) -> Inert:
+        """Keep the arguments: pickles make most objects without ``__init__``."""
+        made = super().__new__(cls)
+        made.arguments, made.state = arguments, {}
+        return made
+
+    def __setstate__(self, state: Any) -> None:
+        """Keep the attributes: those of a frozen dataclass with slots are a list."""
+        for part in state if isinstance(state, tuple) else (state,):
+            if isinstance(part, dict):
+                self.state = {**self.state, **part}
+            elif isinstance(part, list):
+                self.arguments = (*self.arguments, *part)
+
+    def __call__(self, *arguments: Any) -> Inert:
+        """Represent the result of a call."""
+        return Inert(self, *arguments)
+
+    def append(self, item: Any) -> None:
+        """Keep an item of a list."""
+        self.arguments = (*self.arguments, item)
+
+    def extend(self, items: Iterable[Any]) -> None:
+        """Keep items of a list."""
+        self.arguments = (*self.arguments, *items)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Keep an item of a dictionary."""
+        self.state[str(key)] = value
+
+
+class _InertUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> type[Inert]:
+        """Return a class that does nothing; nothing is looked up."""
+        return type("Inert", (Inert,), {"made_by": f"{module}.{name}"})
+
+    def persistent_load(self, key: Any) -> Inert:
+        """Represent an object outside of the file."""
+        return Inert(key)
+
+
+def read_inert(data: bytes) -> Any:
+    """Return the content of a pickle.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        return _InertUnpickler(io.BytesIO(data)).load()
+    except Exception as error:  # noqa: BLE001  (a broken pickle may raise anything)
+        raise ValueError(f"not a pickle: {error}") from None
