@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from dynamo_dap.records.changing_lines import lines_that_change
 from dynamo_dap.records.constant_sizes import about_constant
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
+from dynamo_dap.records.draft_exports import export_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
@@ -64,6 +65,7 @@ def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Ite
     items = [*_failures(functions), *raised_items(functions), *_limits(functions), *_breaks(functions)]
     items += [*specialized, *_merged(changes)]
     items += cuda_graph_items(functions)
+    items += export_items(record.export_problems if only is None else ())
     order = list(Kind)
     return sorted(items, key=lambda one: (order.index(one.kind), -one.seconds, -len(one.compiles)))
 

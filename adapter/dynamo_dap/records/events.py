@@ -22,6 +22,7 @@ from dynamo_dap.records.model import (
     CompiledFunction,
     Counts,
     CudaGraph,
+    ExportProblem,
     Graph,
     GraphBreak,
     Guard,
@@ -437,6 +438,8 @@ class Record:
         """Digests of lines, by path. See ``SourceRead``."""
         self.torch_settings: dict[str, str] = {}
         """Torch's settings at the first compile, as JSON, by name; only a trace log has them."""
+        self.export_problems: list[ExportProblem] = []
+        """What draft exports could only assume; only a trace log has it."""
         self.libraries: set[str] = set()
         """The paths in ``sources`` that belong to libraries."""
         self._lock = threading.Lock()

@@ -273,6 +273,18 @@ class ShapeEvent(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fal
     """The user's line."""
 
 
+class ExportProblem(Struct, frozen=True):
+    """Something that ``torch.export.draft_export`` could only assume, from torch's trace log."""
+
+    kind: str
+    """Torch's name of the event: ``missing_fake_kernel``, ``guard_added``."""
+    subject: str
+    """The operator, or the assumption: ``x.size()[0] == 6``."""
+    reason: str = ""
+    place: Place | None = None
+    """The user's line."""
+
+
 class CacheLookup(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """One cache's answer to a compile."""
 

@@ -32,6 +32,7 @@ from dynamo_dap.records.events import (
     Truncated,
 )
 from dynamo_dap.records.model import CacheLookup, Compile, Place, ShapeEvent, Specialization, StackLine, Symbol
+from dynamo_dap.trace_logs.draft_exports import EXPORT_KINDS, DraftExports
 from dynamo_dap.trace_logs.entries import Context, Entry, Frame, harmless
 from dynamo_dap.trace_logs.event_texts import (
     FULL_GRAPH,
@@ -173,6 +174,7 @@ class Translation:
         self._waiting: dict[str, Recompiled] = {}
         """Why earlier compiles could not be used, by the id of a compile that has not begun yet."""
         self._functions: dict[tuple[str, str], Place] = {}
+        self._exports = DraftExports(record, self._stack, mapped)
         self._handlers = {
             "str": self._interned,
             "dynamo_start": self._began,
@@ -183,6 +185,7 @@ class Translation:
             "inductor_output_code": self._code,
             "artifact": self._artifact,
             **dict.fromkeys(_SHAPE_KINDS, self._shape),
+            **dict.fromkeys(EXPORT_KINDS, self._exports.take),
         }
 
     def take(self, entry: Entry) -> None:
@@ -329,6 +332,8 @@ class Translation:
         shapes = msgspec.json.decode(entry.metadata, type=_Shapes)
         known = self._compiled(shapes)
         shape: _Shape | None = getattr(shapes, entry.kind)
+        if shapes.compile_id is None and entry.kind == "guard_added":
+            self._exports.take(entry)
         if known is None or shape is None:
             return
         compiled, found = known
