@@ -23,8 +23,9 @@ _BEGINNING = b"\x8c\x09signature"
 _MAGIC = b"PT2AOT"
 """The beginning of a file of torch 2.15, before one byte for the format's version."""
 _LONGEST_VALUE = 200
-_GUARD = "torch._guards.Guard"
-_TENSOR = "torch._utils._rebuild_meta_tensor_no_storage"
+_GUARD = "_guards.Guard"
+_TENSOR = "_utils._rebuild_meta_tensor_no_storage"
+"""The ends of the names of torch's objects in a file."""
 _TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "b8"}
 _TYPES |= {f"{name}{bits}": f"{name[0]}{bits}" for name in ("int", "uint") for bits in (8, 16, 32, 64)}
 _MARK = re.compile(r"hasattr\((?P<tensor>.+), '_dynamo_")
@@ -91,7 +92,7 @@ def _read(content: dict[str, Any]) -> CompiledFile:
     graph = read_inert(content["guards_state"]).state["output_graph"].state
     found.inputs = {visible(str(name)): _value(value) for name, value in graph["local_scope"].items()}
     sizes = {_identity(source): each["size"] for source, each in graph["input_source_to_sizes_strides"].items()}
-    for guard in [each.state for each in _flat(graph["_guards"].state["inner"]) if each.made_by == _GUARD]:
+    for guard in [each.state for each in _flat(graph["_guards"].state["inner"]) if each.made_by.endswith(_GUARD)]:
         texts, place = guard.get("code_list") or (), _place(guard)
         tensor = next((match["tensor"] for text in texts if (match := _MARK.search(text)) is not None), None)
         value = next((each.state["value"] for each in _flat(guard["create_fn"]) if "value" in each.state), None)
@@ -147,7 +148,7 @@ def _identity(source: Any) -> str:
 def _value(value: Any, sizes: Sequence[int | None] | None = None) -> str:
     if isinstance(value, list | tuple):
         return visible(f"({', '.join(map(_value, value))})")
-    tensor = next((each for each in _flat(value) if each.made_by == _TENSOR), None)
+    tensor = next((each for each in _flat(value) if each.made_by.endswith(_TENSOR)), None)
     if tensor is None:
         return "an object" if isinstance(value, Inert) else visible(repr(value)[:_LONGEST_VALUE])
     dtype, own = tensor.arguments[0].made_by.rpartition(".")[2], tensor.arguments[1]
