@@ -278,6 +278,29 @@ def test_details_beyond_a_bound_are_left_out(logs: Path) -> None:
     assert not read_trace(logs / "training", details_bound=DETAILS_BOUND).is_truncated
 
 
+@pytest.mark.long
+def test_memory_does_not_grow_with_a_log(logs: Path, tmp_path: Path) -> None:
+    text = chosen_log(logs / "breaks").read_text()
+    script = (
+        "import resource, sys\nfrom pathlib import Path\nfrom dynamo_dap.trace_logs.logs import read_trace\n"
+        "record = read_trace(Path(sys.argv[1]), details_bound=2**20)\n"
+        "print(record.counts().compiles, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    log, found = tmp_path / "large.log", []
+    for size in (10_000_000, 60_000_000):
+        copies = size // len(text)
+        with log.open("w") as file:
+            for number in range(copies):
+                # Each copy has other compiles.
+                file.write(text.replace('"frame_id": ', f'"frame_id": {number + 1}'))
+        done = subprocess.run([sys.executable, "-c", script, str(log)], capture_output=True, check=True, text=True)
+        compiled, kilobytes = map(int, done.stdout.split())
+        assert compiled == copies * len(compiles(logs / "breaks"))
+        found.append(kilobytes * 1024)
+    # 2 GB at this slope are below 500 MB.
+    assert (found[1] - found[0]) / 50_000_000 < 0.15, found
+
+
 def test_the_beginning_of_a_log_that_takes_long_is_reported_at_once(
     logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
