@@ -36,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A job in the background ignores SIGINT, one of nohup SIGHUP, and so would every program under test.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # Threads of OpenMP that spin while they wait take most of the processors' time where many programs run at once.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     # What tests agree to, and their key, are not the user's.

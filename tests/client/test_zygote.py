@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,17 @@ def test_a_forked_program_finds_what_it_would_find_in_the_real_interpreter(tmp_p
         found.append(json.loads(ran.stdout))
     real, forked = found
     assert forked == real
+
+
+def test_threads_that_wait_leave_the_processors_to_other_tests(tmp_path: Path) -> None:
+    """OpenMP has them spin by default: three programs on two processors then compute a fraction of the time."""
+    program = tmp_path / "program.py"
+    program.write_text("import torch\n")
+    ran = run([sys.executable], program, env={**os.environ, "OMP_DISPLAY_ENV": "verbose"})
+    turns = re.search(r"GOMP_SPINCOUNT = '(\d+)'", ran.stderr)
+    if turns is None:
+        pytest.skip("this torch has another OpenMP than GNU's")
+    assert turns[1] == "0"
 
 
 def test_a_forked_program_has_torch_already_and_nothing_compiled(tmp_path: Path) -> None:
