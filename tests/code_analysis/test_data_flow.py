@@ -40,6 +40,32 @@ def test_calls_are_read_as_they_were_written() -> None:
     assert calls[4:] == ["d.a.b(x + 1)", "d.a.b(x + 1)(items[1:2])"]
 
 
+def test_operands_have_the_parentheses_that_they_need() -> None:
+    def function(f: Any, a: Any, b: Any) -> Any:
+        f((a(1) + b(2)) * 3)
+        f((a + b[1]).c)
+        f({"a": a}["a b"].c, [a, b][0])
+        f((a == "( ") * b, a("x + y").c)
+
+    assert [text for text in _calls(function) if text.startswith("f(")] == [
+        "f((a(1) + b(2)) * 3)",
+        "f((a + b[1]).c)",
+        "f({'a': a}['a b'].c, [a, b][0])",
+        "f((a == '( ') * b, a('x + y').c)",
+    ]
+
+
+def test_what_is_returned_or_unreachable_has_a_known_stack() -> None:
+    def function(a: Any, b: Any) -> Any:
+        return a - b
+
+    depths = StackDepths(function.__code__)
+    flow = DataFlow(depths)
+    (index,) = (one.index for one in depths.table if one.name.startswith("BINARY"))
+    assert [one.text for one in flow.stack_before(index)] == ["a", "b"]
+    assert flow.stack_before(10_000) == ()
+
+
 def test_consumers_skip_what_only_moves_values() -> None:
     def function(a: Any, b: Any) -> Any:
         a, b = b, a

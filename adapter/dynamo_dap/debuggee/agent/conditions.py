@@ -104,10 +104,13 @@ def parse_log_message(text: str) -> LogMessage:
 def _end_of_expression(text: str, start: int) -> int:
     depth = 0
     quote = ""
+    is_escaped = False
     for index in range(start, len(text)):
         character = text[index]
         if quote:
-            quote = "" if character == quote else quote
+            if character == quote and not is_escaped:
+                quote = ""
+            is_escaped = character == "\\" and not is_escaped
         elif character in "'\"":
             quote = character
         elif character in "{[(":

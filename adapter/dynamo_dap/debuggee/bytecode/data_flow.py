@@ -8,6 +8,7 @@ generates, which hardly branches. Its functions are pure, for any thread.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -363,9 +364,17 @@ def _slice_part(text: str) -> str:
     return "" if text == "None" else text
 
 
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+
+
 def _atom(expression: Expression) -> str:
-    text = expression.text
-    return f"({text})" if " " in text and not text.endswith((")", "]", "}")) else text
+    """Return the text of an operand: in parentheses if it has an operator outside of brackets and strings."""
+    depth = 0
+    for character in _STRING.sub("", expression.text):
+        depth += (character in "([{") - (character in ")]}")
+        if character == " " and depth == 0:
+            return f"({expression.text})"
+    return expression.text
 
 
 def _bounded(text: str) -> str:
