@@ -546,7 +546,7 @@ def test_a_side_effect_that_dynamo_replays_wrongly(session: Session, tmp_path: P
         assert exception_id == f"Mismatch: {what[:-1]}"
         assert where.startswith(f"Where: {program.path}:{program.line(kind)}: ")
         assert cause.startswith("Cause: Dynamo.")
-        assert "replays what the function stores: " in cause
+        assert "stores a wrong value: " in cause
         assert stop.frame.evaluate("__stage__").text == "'Dynamo'"
         session.resume()
 

@@ -43,7 +43,7 @@ def test_a_line_stops_where_its_side_effect_is_replayed_at_every_call() -> None:
         (identity,) = _set_lines(host, "append")
         for _ in range(3):
             function(*replay_arguments())
-    assert record.seen == [("breakpoint", line("append"), "replay: log[:] = [log[0], 3]", [identity])] * 3
+    assert record.seen == [("breakpoint", line("append"), "apply: log[:] = [log[0], 3]", [identity])] * 3
 
 
 @pytest.mark.parametrize("marker", ["store_item", "note"])
@@ -54,7 +54,7 @@ def test_of_several_statements_in_one_replay_the_breakpoints_own_is_shown(marker
         _set_lines(host, marker)
         function(*replay_arguments())
     assert [number for number, _ in record.seen] == [line(marker)]
-    assert all(title.startswith("replay: d.update(") for _, title in record.seen)
+    assert all(title.startswith("apply: d.update(") for _, title in record.seen)
 
 
 def test_a_line_in_an_inlined_function() -> None:

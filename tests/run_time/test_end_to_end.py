@@ -40,7 +40,7 @@ def test_a_generated_frame_with_its_listing_and_its_callers(session: Session) ->
     lines = _listing(session, stop)
     assert stop.frame.line == FIRST_LINE
     assert lines[stop.frame.line - 1].split()[0] == str(FIRST_LINE - 1)
-    assert any(f"replay line {FIXTURE.line('append')}: log[:] =" in line for line in lines)
+    assert any(f"apply line {FIXTURE.line('append')}: log[:] =" in line for line in lines)
     assert stop.frame.data.instruction_pointer_reference
     assert stop.frame["Locals"].texts()["log"] == "[1]"
     assert stop.frames[2]["Locals"].texts()["log"] == "[1]"
@@ -58,7 +58,7 @@ def test_stepping_by_instruction_and_by_group_of_instructions(session: Session) 
         title = lines[stop.frame.line - 1]
         assert re.search("[┌╶]", title), f"a statement begins at {title!r}"
         titles.append(title)
-        if "replay line" in title and "log[:]" in title:
+        if "apply line" in title and "log[:]" in title:
             break
     assert "┌ call compiled graph" in "\n".join(titles)
     assert stop.frames[1].marker == "append"
@@ -81,7 +81,7 @@ def test_statements_and_instructions_of_the_same_code(session: Session) -> None:
         stop = session.next()
     assert stop.frames[1].marker in ("store_item", "note")
     reported = stop.frame.evaluate(f"__listing__[{stop.frame.line}]", "hover")
-    assert reported.text == f"replay: {reported['whole'].text}"
+    assert reported.text == f"apply: {reported['whole'].text}"
     assert reported["whole"].text.startswith("d.update({'result': graph_out_0[1]")
     assert reported[f"generated_code.py:{FIXTURE.line('store_item')}"].text == 'd["result"] = y'
     assert _linked(session, reported[f"generated_code.py:{FIXTURE.line('note')}"])["line"] == FIXTURE.line("note")
@@ -95,9 +95,9 @@ def test_statements_and_instructions_of_the_same_code(session: Session) -> None:
     again = Stop(session, stop.body)
     assert again.frame.data.source.name == "replay #0.dynamo"
     lines = _listing(session, again)
-    assert "replay lines" in lines[again.frame.line - 1]
+    assert "apply lines" in lines[again.frame.line - 1]
     reported = again.frame.evaluate(f"__listing__[{again.frame.line}]", "hover")
-    assert reported.text.startswith("replay: d.update(")
+    assert reported.text.startswith("apply: d.update(")
     assert "not a form of a listing" in session.refusal("dynamoListing", {"form": "letters"})
     session.disconnect()
 

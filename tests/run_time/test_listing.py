@@ -55,19 +55,19 @@ def test_side_effects_name_the_users_statements() -> None:
     replayed = _statements(listing, Kind.SIDE_EFFECT)
     assert len(replayed) == 4
     by_start = {title.partition(" = ")[0].partition("(")[0]: reported for title, reported in replayed.items()}
-    assert by_start["replay: d.update"] == [
+    assert by_start["apply: d.update"] == [
         ('d["result"] = y', line("store_item")),
         ('d["noted"] = value', line("note")),
     ]
-    assert by_start["replay: log[:]"] == [("log.append(3)", line("append"))]
-    assert by_start["replay: state.last"] == [("state.last = y + 1", line("store_attribute"))]
-    assert by_start["replay: TOTAL"] == [("TOTAL = 4", line("store_global"))]
+    assert by_start["apply: log[:]"] == [("log.append(3)", line("append"))]
+    assert by_start["apply: state.last"] == [("state.last = y + 1", line("store_attribute"))]
+    assert by_start["apply: TOTAL"] == [("TOTAL = 4", line("store_global"))]
     text = listing.text()
-    assert re.search(rf"╶ replay line {line('append')}: log\[:\] = \[log\[0\], 3\]$", text, re.MULTILINE)
-    number = next(number for number, shown in enumerate(text.splitlines(), 1) if "replay line" in shown)
+    assert re.search(rf"╶ apply line {line('append')}: log\[:\] = \[log\[0\], 3\]$", text, re.MULTILINE)
+    number = next(number for number, shown in enumerate(text.splitlines(), 1) if "apply line" in shown)
     reported = listing.explanation(number)
     assert reported is not None
-    assert reported.purpose.title == "replay: TOTAL = 4"
+    assert reported.purpose.title == "apply: TOTAL = 4"
 
 
 def test_the_graph_its_inputs_and_outputs() -> None:
@@ -121,7 +121,7 @@ def test_a_context_that_is_entered_again_is_no_side_effect_of_the_users() -> Non
     outer, _ = _listings(compiled(programs.guarded), torch.ones(2))
     titles = [group.purpose.title for group in outer.groups]
     assert any("__enter__" in title for title in titles)
-    assert not any(title.startswith("replay") for title in titles)
+    assert not any(title.startswith("apply") for title in titles)
 
 
 def test_the_marker_has_a_group_of_its_own() -> None:

@@ -66,10 +66,10 @@ def test_a_statement_is_one_group_of_the_listing() -> None:
     assert len(titles) < 30
     for expected in (
         "call compiled graph",
-        "replay: log[:] = [log[0], 3]",
-        "replay: TOTAL = 4",
-        "replay: state.last = graph_out_0[",
-        "replay: d.update({'result': graph_out_0[",
+        "apply: log[:] = [log[0], 3]",
+        "apply: TOTAL = 4",
+        "apply: state.last = graph_out_0[",
+        "apply: d.update({'result': graph_out_0[",
         "return (graph_out_0[",
     ):
         assert any(title.startswith(expected) for title in titles), f"{expected!r} is not among {titles}"

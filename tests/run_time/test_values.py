@@ -35,7 +35,7 @@ def _at(wanted: Callable[[SeenStop], bool], look: Callable[[SeenStop], Any], fun
 
 
 def _replaying(part: str) -> Callable[[SeenStop], bool]:
-    return lambda stop: stop.title.startswith(f"replay: {part}") and stop.instruction != "PRECALL"
+    return lambda stop: stop.title.startswith(f"apply: {part}") and stop.instruction != "PRECALL"
 
 
 # -- scopes --------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_null_slots_are_shown() -> None:
 def test_cells_are_a_scope_of_their_own() -> None:
     step = programs.counting()
     cells, _ = _at(
-        lambda stop: stop.title.startswith("replay: count"),
+        lambda stop: stop.title.startswith("apply: count"),
         lambda stop: stop.texts("Cells"),
         compiled(step),
         torch.ones(2),

@@ -41,14 +41,14 @@ test("generated code is stepped as statements, as instructions, and in the Disas
     await debug.foldPane("Breakpoints", false);
     await debug.expand("graph_out_0 =");
     await expect(await editor.hover(line, "graph_out_0")).toContainText("Tensor f32[3] cpu");
-    await expect(await editor.hover(line, "line"), "what there is no room for").toContainText("replay: d.update({'result': graph_out_0[1]})");
+    await expect(await editor.hover(line, "line"), "what there is no room for").toContainText("apply: d.update({'result': graph_out_0[1]})");
     await page.mouse.move(10, 10);
     await picture("run-time");
 
     // The same as instructions, by one click; there a step is an instruction's group.
     await page.locator(".editor-actions").getByRole("button", { name: "Show Generated Code as Instructions" }).click();
     await expect(tab.filter({ hasText: /^record #\d+\.dynamo/ })).toBeVisible();
-    await expect.poll(() => editor.currentLine()).toMatch(/[┌╶] replay line 17: d\.update/);
+    await expect.poll(() => editor.currentLine()).toMatch(/[┌╶] apply line 17: d\.update/);
     await picture("instructions");
     await vscode.command("Open Disassembly View");
     for (const instruction of [/PRECALL 1/, /\bCALL 1/, /POP_TOP/]) {

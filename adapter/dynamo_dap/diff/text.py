@@ -98,7 +98,7 @@ def _print_places(difference: Difference, runs: tuple[Run, Run], console: Consol
 
 
 def code_at(place: Place, run: Run) -> str:
-    """Return the text of a line, if the run had the same."""
+    """Return the text of a line; empty if the file has changed since the run."""
     return next((code for record in run.records if (code := recorded_line(record.sources, place))), "")
 
 

@@ -34,7 +34,7 @@ from dynamo_dap.server.suspension import Suspension
 
 @dataclass(frozen=True)
 class Access:
-    """The rule for one connection. ``token`` is None for a client that started the server itself, over pipes."""
+    """The access token that a client must show; ``token`` is None for a client that started the server over pipes."""
 
     token: str | None = None
 
@@ -102,9 +102,9 @@ class Session:
         self.job: Job | None = None
         """The launched job, for ``restart``."""
         self.given: dict[str, Any] = {}
-        """The arguments of that launch."""
+        """The client's ``launch`` arguments for ``job``."""
         self.rank: RankMember | None = None
-        """Its part among ranks that stop together."""
+        """The session's part in the meeting of ranks that stop together."""
         self.filters: frozenset[str] | None = None
         """Names of the exception filters that the client is offered; None for all."""
         self.is_configured = False

@@ -1,8 +1,8 @@
 """Finds cached calls of compiled functions that may stop, when their generated code begins.
 
-``agent.engine.CachedCalls`` decides before the code runs whether such a call stops. A newly compiled call has stopped
-in its trace already, and is at most noted. One ``CallEntries`` for each engine; its decisions run on the program's
-threads.
+``agent.engine.CachedCalls`` decides before the code runs whether such a call stops. A newly compiled call could already
+stop in its trace; here it is only noted, if a feature wants that. One ``CallEntries`` for each engine; its decisions
+run on the program's threads.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class CallEntries:
     """Stops cached calls before their generated code runs."""
 
     def __init__(self, host: Host, cached_calls: CachedCalls | None, recorder: CompileRecorder) -> None:
-        """Stop by ``cached_calls``; ``recorder`` knows which calls were compiled."""
+        """Let ``cached_calls`` decide and stop; ``recorder`` knows which calls were compiled."""
         self._host = host
         self._cached_calls = cached_calls
         self._recorder = recorder
         self._counts: dict[int, int] = {}
         """Calls by ``id`` of the code that was compiled, for functions whose first call was seen."""
         self._thread = threading.local()
-        """``number``: the call of its function whose code is about to run; see ``_count``."""
+        """``number``: the number of the call that is about to run on this thread; see ``_count``."""
         self._are_wanted = False
 
     def arm(self) -> bool:
@@ -58,9 +58,9 @@ class CallEntries:
             self._cached_calls.release()
 
     def may_stop(self, generated: GeneratedCode) -> bool:
-        """Return whether calls that run ``generated`` may have to stop: a breakpoint is in their code.
+        """Return whether calls that run ``generated`` may have to stop: a breakpoint is on a line that they reach.
 
-        It may also be after a graph break that they reach: steps back lead from there into them.
+        A breakpoint after their graph break counts as well, because steps back lead from it into these calls.
         """
         if self._cached_calls is None:
             return False
@@ -113,12 +113,12 @@ class CallEntries:
         return cached_calls.are_traced() and cached_calls.only_counts(code, generated.facts)
 
     def are_followed(self, generated: GeneratedCode) -> bool:
-        """Return whether the end of a call that runs ``generated`` matters."""
+        """Return whether to report the end of a call that runs ``generated``: its begin was noted."""
         code = generated.code_if_alive
         return self._cached_calls is not None and code is not None and self._cached_calls.has_begun(code)
 
     def passes(self, generated: GeneratedCode) -> bool:
-        """Count a cached call that needs nothing else; return False if a breakpoint's hit count makes it stop."""
+        """Count a cached call for hit counts, and as a call; return False if a hit count makes it stop."""
         if generated.only_counts:
             cached_calls, facts = self._cached_calls, generated.facts
             if cached_calls is None or facts is None or not cached_calls.count(facts):
@@ -137,7 +137,7 @@ class CallEntries:
 
     @property
     def on_break_reached(self) -> bool:
-        """Whether this thread's call was traced up to its graph break; a saved trace ends before it."""
+        """Whether this thread's call was traced up to its graph break, in a compile or replay. A saved trace is not."""
         return self.number == 0 or bool(getattr(self._thread, "is_replayed_anew", False))
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
@@ -198,7 +198,7 @@ class GradientEntries:
     """Reports calls whose backward pass may stop, newly compiled or not, and the outputs of their graphs."""
 
     def __init__(self, host: Host, backward: BackwardCalls | None) -> None:
-        """Stop by ``backward``."""
+        """Let ``backward`` decide and stop."""
         self._host = host
         self._backward = backward
         self._are_wanted = False

@@ -1,9 +1,9 @@
 """Finds the instructions of generated code that have side effects, and which effects these are.
 
 They are recognised by the targets of calls and stores: Dynamo's names of compiled graphs and resume functions, the
-user's objects, lists that pack a frame on the stack. Dynamo's record gives the user's statements of a replayed side
-effect: it names changed objects by their sources, ``L['d']`` or ``G['state'].last``. This module derives the same names
-from the stores of the generated code. It has no side effects, except that it reads the user's source lines; any thread.
+user's objects, lists that pack a frame on the stack. Dynamo's record has the user's statements behind each side effect:
+it names changed objects by their sources, ``L['d']`` or ``G['state'].last``. This module derives the same names from
+the stores of the generated code. It only reads the user's source lines, and may run on any thread.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ class Effects:
         if target is not None and self._is_dynamos_own(target):
             return Purpose(Kind.OTHER, text, instruction.index)
         statements = self._statements.of(instruction, target)
-        return Purpose(Kind.SIDE_EFFECT, f"replay: {text}", instruction.index, statements)
+        return Purpose(Kind.SIDE_EFFECT, f"apply: {text}", instruction.index, statements)
 
     def _is_dynamos_own(self, target: Expression) -> bool:
         """Return whether an object is Dynamo's: a context manager that is entered again, the values of a frame."""

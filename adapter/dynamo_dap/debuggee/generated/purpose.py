@@ -20,7 +20,7 @@ class Kind(Enum):
     GRAPH = "call the compiled graph"
     OUTPUTS = "unpack graph outputs"
     SIDE_EFFECT_OPERANDS = "prepare a side effect"
-    SIDE_EFFECT = "replay a side effect"
+    SIDE_EFFECT = "apply a side effect"
     USER_OPERANDS = "prepare a statement of the user's"
     USER = "run a statement of the user's"
     CELLS = "cells"

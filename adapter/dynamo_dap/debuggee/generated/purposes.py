@@ -105,7 +105,7 @@ class Purposes:
             return PACKING
         titles = {
             Kind.INPUTS: f"inputs of {served.title.removeprefix('call ')}",
-            Kind.SIDE_EFFECT_OPERANDS: f"prepare: {served.title.removeprefix('replay: ')}",
+            Kind.SIDE_EFFECT_OPERANDS: f"prepare: {served.title.removeprefix('apply: ')}",
             Kind.USER_OPERANDS: f"operands of: {served.title}",
             Kind.RETURNED: "build the returned value",
         }

@@ -175,7 +175,7 @@ def invite_workers(invitation: Callable[[], str | None]) -> None:
 
 _ANSWER_SECONDS = 5.0
 _PATIENCE_SECONDS = 8.0
-"""Seconds to wait for a debugger to attach, from the client's answer that it does: before it, the server gives up."""
+"""Seconds to wait for a debugger to attach, after the client has begun a session; before that, the server decides."""
 _LOOK_SECONDS = 0.05
 
 
@@ -278,7 +278,7 @@ def _connect(invitation_file: str) -> _Offer | None:
 
 
 class _OfferReceiver:
-    """Learns whether a session begins, or that the server refuses this process or has ended. The reader thread."""
+    """Notes whether a session begins, the server refuses this process, or it has ended. Runs on the reader thread."""
 
     def __init__(self, begins: threading.Event, is_over: threading.Event) -> None:
         self._begins = begins

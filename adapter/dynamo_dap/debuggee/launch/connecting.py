@@ -141,7 +141,7 @@ class _ServerReceiver:
             self._receiver.on_request(request)
 
     def on_event(self, event: Event) -> None:
-        """Servers send no events."""
+        """Ignore it: servers send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
         """Pass the problem to the agent, which reports it."""

@@ -100,7 +100,7 @@ class _Compiles(CompileObserver):
         self._declared_call: tuple[CompiledCall, Callable[[], AbstractContextManager[Any]]] | None = None
 
     def compile_began(self, compiling: FrameCompile) -> None:
-        """Declare the sizes of the call, as the user would before it. What it calls gets the same settings."""
+        """Declare the sizes of the call, as the user would before it. Functions that it calls get the same settings."""
         if self.is_over or not self.declared:
             return
         names, call = getattr(compiling.frame, "f_locals", None), call_in_progress()
@@ -413,7 +413,7 @@ class _Size:
         sizes = list(dict.fromkeys([*seen, *ends]))[:_SIZES]
         first, last = max(self._size.first, 2), max(self._size.last, *sizes)
         if self._inputs.integers:
-            # Only this declaration is about integers, too.
+            # Of the declarations, only this one applies to integers, too.
             self._try(Way(_AS_DYNAMIC), sizes)
             return
         trial = self._try(Way(_MARKED), sizes)

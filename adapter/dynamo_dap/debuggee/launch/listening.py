@@ -167,7 +167,7 @@ class _Acceptor:
 
 
 class _ListeningReceiver(AgentReceiver):
-    """Receives from one client: its token, then requests. The connection's reader thread."""
+    """Receives from one client: its token, then requests. Runs on the connection's reader thread."""
 
     def __init__(self, connection: Connection, token: str, agent: Agent) -> None:
         super().__init__(connection, agent)
@@ -181,7 +181,7 @@ class _ListeningReceiver(AgentReceiver):
         return self._is_client or self._is_closed
 
     def cut_off(self) -> None:
-        """Close the connection, unless it has shown the token. The acceptor's thread."""
+        """Close the connection, unless it has shown the token. Runs on the acceptor's thread."""
         if not self._is_client:
             self._connection.close()
 

@@ -37,7 +37,7 @@ def divert(rank: Rank, how: str, show: Show) -> None:
 
 
 def _goes_there(stream: object, descriptor: int) -> bool:
-    """Return whether it is Python's initial stream."""
+    """Return whether an ordinary stream of Python writes to ``descriptor``."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor
     except (OSError, ValueError):
@@ -45,7 +45,7 @@ def _goes_there(stream: object, descriptor: int) -> bool:
 
 
 def _is_launchers(descriptor: int) -> bool:
-    """Return whether this process inherited it from the launcher; True if unknown."""
+    """Return whether this process inherited the descriptor from the launcher; True if unknown."""
     try:
         of_launcher = os.stat(f"/proc/{os.getppid()}/fd/{descriptor}")
     except OSError:

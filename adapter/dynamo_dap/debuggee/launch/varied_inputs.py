@@ -87,7 +87,7 @@ class VariedInputs:
         )
 
     def _place(self, name: str) -> int | str | None:
-        """Return where the call has an integer argument: its position, or its name as a keyword; None: not known."""
+        """Return an integer argument's position in the call, or its name as a keyword; None if unknown."""
         assert self._call is not None
         if name in self._call.kwargs:
             return name

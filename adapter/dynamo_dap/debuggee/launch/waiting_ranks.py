@@ -1,7 +1,7 @@
 """Keeps a distributed job alive while one of its ranks is held: the others wait, and report it.
 
-Runs in every rank of a debugged job, also in ranks without a debugger. Our own thread checks several times per program
-timeout for longer waits. It ends with the session; groups then get the program's timeout again.
+Runs in every rank of a debugged job, also in ranks without a debugger. A thread of ours looks for waits that exceed the
+program's timeout. It ends with the session; process groups then get the program's timeout again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.group_timeouts import STRETCHED, Waiting
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.own_threads import own_thread
 
-_DOING = "having ranks wait for those that are held"
+_DOING = "making ranks wait for held ranks"
 _SHORTEST, _LONGEST = 0.25, 30.0
 """Seconds between two checks."""
 _END = 5.0
@@ -36,7 +36,7 @@ def wait_for_held_ranks(is_in_force: Callable[[], bool], report: Callable[[str],
 
 
 class Watch:
-    """The waits of one session. ``take`` is called on the thread that makes a group."""
+    """Watches for long waits in one session. ``take`` runs on the thread that makes a process group."""
 
     def __init__(self, is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
         self._is_in_force = is_in_force
@@ -50,7 +50,7 @@ class Watch:
         self._process = os.getpid()
 
     def take(self, timeout: dt.timedelta) -> None:
-        """Watch a group, which from now on waits longer than the program's ``timeout``."""
+        """Watch a process group whose ``timeout``, the program's own, was made longer."""
         with self._lock:
             is_first = self._shortest is None
             self._shortest = timeout if self._shortest is None else min(timeout, self._shortest)
@@ -103,8 +103,8 @@ def _in_words(waiting: Waiting) -> str:
     where = _place_of(waiting.thread)
     return (
         f"{own_rank() or 'This process'} has waited {waiting.seconds:.0f} s for other ranks in {waiting.name}"
-        f"{f' of {sizes}' if sizes else ''} ({waiting.group}){where}: without a debugger, the timeout of "
-        f"{waiting.timeout} would have ended that.\n"
+        f"{f' of {sizes}' if sizes else ''} ({waiting.group}){where}: without a debugger, the wait "
+        f"would have ended after the timeout, {waiting.timeout}.\n"
     )
 
 

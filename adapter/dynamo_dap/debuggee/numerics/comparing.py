@@ -473,9 +473,9 @@ def cause_of(fault: Fault, backend: str) -> str:
     if fault.stored is not None:
         what = fault.stored
         if all(map(has_own_memory, what.values)) and what.values[0].shape == what.values[1].shape:
-            return f"Dynamo. It replays what the function stores: {what.expression} differs: {fault.difference.text}."
+            return f"Dynamo. Its code stores a wrong value: {what.expression} differs: {fault.difference.text}."
         return (
-            f"Dynamo. It replays what the function stores: {what.expression} is {what.by_compiled} after that, and "
+            f"Dynamo. Its code stores a wrong value: {what.expression} is {what.by_compiled} after the call, and "
             f"{what.by_python} in ordinary Python."
         )
     if fault.node is None:

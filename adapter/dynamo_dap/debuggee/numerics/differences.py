@@ -1,9 +1,9 @@
 """Judges whether two results of one operation differ by more than rounding, element by element.
 
 NaN and Inf positions are compared first. The tolerance is not a fixed number. It follows from a float64 run
-(``Referee.exact``) and from the eager result's error against it. If these are not enough, runs decide in which each
-result is disturbed by its type's rounding (``Referee.disturbed``). A value without a float64 run is judged relative to
-itself and to the tensor's own scale. Runs on the thread that makes the call.
+(``Referee.exact``) and from the eager result's error against it. If that does not decide, further float64 runs do, in
+which each result is disturbed by as much as its type rounds (``Referee.disturbed``). A value without a float64 run is
+judged relative to itself and to the tensor's own scale. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Difference:
 
 
 class Referee(Protocol):
-    """Provides the right result, apart from rounding. Used only if two results are not equal."""
+    """Provides the right result without rounding errors. It runs nothing until two results are not equal."""
 
     def exact(self) -> Any:
         """Return the result of a float64 run, or None."""
 
     def disturbed(self) -> Sequence[Any]:
-        """Return its results in float64 runs in which every operation rounds as in the graph."""
+        """Return the results of float64 runs in which each operation's result is disturbed by its type's rounding."""
 
 
 def difference(reference: Any, other: Any, referee: Referee | None = None) -> Difference:

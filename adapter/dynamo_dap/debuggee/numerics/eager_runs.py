@@ -5,7 +5,7 @@ inherits the inputs of the call and the results to compare with; it reports diff
 thread, since pools of threads do not survive a fork. A function with a graph break is not run: only a function that
 Dynamo traced completely is known to do nothing outside the process.
 
-What the function stores is compared as well: a second fork runs the generated code, which replays the stores. If the
+What the function stores is compared as well: a second fork runs the generated code, which makes the stores. If the
 two differ, a third fork runs the function and finds the line that stores the value.
 
 ``run_in_fork`` and similar functions run on the calling thread; their callees run in the fork.

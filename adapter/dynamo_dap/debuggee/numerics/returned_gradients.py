@@ -1,8 +1,8 @@
 """Observes the gradients that a compiled call adds to its inputs in the program's own backward pass.
 
 Hooks on the program's autograd graph note the gradients that arrive at the call's outputs, and those that the call adds
-for its inputs. They change nothing, and live as long as that graph. They hold none of its nodes. Threads: the
-program's, which makes the call, and then autograd's for the hooks.
+for its inputs. They change nothing, live as long as that graph, and hold none of its nodes. Installed on the thread
+that makes the call; the hooks run on the threads of autograd.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ReturnedGradients:
         self._report = report
         edges = [_edge_of(each) for each in inputs]
         self.shares = [None if edge is None else edges.index(edge) for edge in edges]
-        """For each input, the first input that shares its gradient: a view passed twice has one gradient."""
+        """For each input, the position of the first input with the same gradient: a tensor may be passed twice."""
         self.passed_on = [_edge_of(each) in edges and _edge_of(each) is not None for each in outputs]
-        """For each output, whether it is an input: its gradient does not come through the call."""
+        """For each output, whether it is an input that the call returns: its gradient bypasses the call's graph."""
         self._edges = {edge: at for at, edge in reversed(list(enumerate(edges))) if edge is not None}
         self._passes: dict[int, BackwardPass] = {}
         own = [None if is_input else each for each, is_input in zip(outputs, self.passed_on, strict=True)]
@@ -80,7 +80,7 @@ class ReturnedGradients:
         return None
 
     def _last_nodes(self, outputs: Sequence[object]) -> list[tuple[Any, list[tuple[int, int]]]]:
-        """Return the nodes that give gradients to inputs, with the input for each of their gradients."""
+        """Return autograd's nodes next to the inputs, with pairs: a gradient's number, and the input that gets it."""
         found: list[tuple[Any, list[tuple[int, int]]]] = []
         ends = {node for node, _ in self._edges}
         seen: set[Any] = {node for each in outputs if (node := gradient_node_of(each)) is not None}
@@ -119,7 +119,7 @@ class ReturnedGradients:
         return self._passes[task]
 
     def _finish(self, task: int) -> None:
-        """Report a pass. Arrived gradients come first, since some are known only now."""
+        """Report a pass that has ended, if any gradient has arrived at the call."""
         ended = self._passes.pop(task, None)
         if ended is not None and any(each is not None for each in ended.arrived):
             self._report(ended)

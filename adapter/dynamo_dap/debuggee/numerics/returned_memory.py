@@ -41,7 +41,7 @@ class _Returned(NamedTuple):
 
 
 class ReturnedMemory:
-    """Holds the memory of results that are still in use. Lives as long as its observer."""
+    """Knows the memory of results that the program still uses. Lives as long as its observer."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Returned] = {}
@@ -79,8 +79,8 @@ def fault_of_memory(reused: ReusedMemory, comparison: Comparison) -> Fault | Non
         return None
     node = comparison.graph.output_nodes[reused.output]
     text = (
-        f"Result {reused.output} is in the memory of what call {reused.call} of {reused.function} returned, which it "
-        "overwrites. Eager returns new memory."
+        f"Result {reused.output} overwrites a result of call {reused.call} of {reused.function}: it is in the same "
+        "memory. Eager returns new memory."
     )
     return Fault(node, Difference(0.0, 0.0, False), None, comparison.outputs[reused.output], observed=text)
 

@@ -79,7 +79,7 @@ class FrameCompile:
     compile_id: str
     code: types.CodeType
     frame: Any
-    """The frame about to be run: ``f_code``, ``f_locals``, ``f_globals``. It is not a Python frame yet."""
+    """Torch's object for the frame about to run, with ``f_code``, ``f_locals``, ``f_globals``; not a Python frame."""
     one_graph: bool
     """``fullgraph=True``"""
     backend: Any

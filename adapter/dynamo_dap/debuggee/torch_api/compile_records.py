@@ -1,4 +1,4 @@
-"""Keeps what Dynamo forgets once it has generated code: the graph, and the user's replayed statements.
+"""Keeps what Dynamo forgets once it has generated code: the graph, and the user's statements behind side effects.
 
 A hook saves it with each new code object, at the end of its compile. Runs on the compiling thread. A record lives as
 long as its function.
@@ -52,7 +52,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class SideEffect:
-    """An object that the traced code changed; the generated code replays the change."""
+    """An object that the traced code changed; the generated code applies the change."""
 
     source: str | None
     """The path to the object, in Dynamo's words: ``L['d']``, ``G['s'].last``; None for one made in the trace."""

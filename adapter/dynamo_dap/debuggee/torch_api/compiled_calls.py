@@ -1,7 +1,7 @@
 """Observes the program's calls of compiled functions, with arguments and results. Runs on any thread.
 
-Only calls from ordinary Python are reported. Whether a call inside a compiled function happens at all depends on where
-its graphs break.
+Only calls from ordinary Python are reported: a call inside a compiled function may be inlined, depending on where the
+graphs break.
 """
 
 from __future__ import annotations

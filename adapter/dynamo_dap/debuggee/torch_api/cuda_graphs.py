@@ -68,7 +68,7 @@ _MAXIMUM_LEFT_OUT = 20
 
 @dataclass
 class _Tree:
-    """Notes on one manager; torch has one per device."""
+    """Facts about one of torch's trees of CUDA graphs; torch has one per device."""
 
     counts: dict[Any, int] = field(default_factory=dict)
     """How many recordings each function has."""

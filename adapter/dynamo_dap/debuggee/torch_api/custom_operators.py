@@ -126,7 +126,7 @@ class CheckedCalls:
 
 
 def changes_its_mind(function: Any, args: Any, kwargs: Any, result: object) -> str | None:
-    """Call an operator a few more times; return why it gives different results for equal operands, if it does."""
+    """Call an operator a few more times; return how its results differ for equal operands, or None."""
     for text, changed in (
         ("when it is called again", lambda each: each),
         ("when its operands are contiguous", lambda each: each.contiguous()),

@@ -62,9 +62,9 @@ def marks(sizes: Sequence[DeclaredSize], first: int | None = None, last: int | N
 
 
 def varying(sizes: Sequence[DeclaredSize], integers: Sequence[str]) -> Declaration | None:
-    """Return what makes these dynamic as far as the function allows, as after calls with several sizes.
+    """Return ``maybe_mark_dynamic`` for sizes and ``dynamic_sources`` for integers; None if torch lacks the latter.
 
-    It is ``maybe_mark_dynamic`` for sizes and ``dynamic_sources`` for integer arguments; None: torch lacks the latter.
+    They make the sizes and integers dynamic as far as the function allows, as calls with several sizes would.
     """
     if integers and not hasattr(sys.modules["torch.compiler"].config, _SOURCES):
         return None

@@ -1,7 +1,7 @@
 """Compiles a graph without some decompositions, passes or lowerings, to find the wrong one.
 
-Torch calls its ``CompilerBisector`` at each of them; while a graph is compiled in isolation from the program, this
-answers. Runs on the thread that compiles, which holds the compile lock.
+Torch asks its ``CompilerBisector`` before each of them. This module answers, while a graph is compiled in isolation
+from the program. Runs on the thread that compiles, which holds the compile lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
                 continue
         with _leaving_out(part, sys.maxsize) as asked:
             if is_right():
-                return None  # it is wrong at random
+                return None  # equal compiles give different results
         names = list(asked)
 
         def is_good(last: int, part: str = part) -> bool:

@@ -129,7 +129,7 @@ def is_gradient_recorded() -> bool:
 
 
 def is_fake_tensor(value: object) -> bool:
-    """Return whether ``value`` is a FakeTensor, by its class: a tensor subclass may redefine what an instance is."""
+    """Return whether ``value`` is a FakeTensor, by its class: a subclass of Tensor may redefine ``isinstance``."""
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     return fake is not None and issubclass(type(value), fake.FakeTensor)
 
@@ -162,7 +162,7 @@ _DEEPEST_WRAPPING = 32
 def unwrapped(tensor: Any) -> Any:
     """Return the tensor with data inside a wrapper of ``torch.func`` or of functionalization, else ``tensor``.
 
-    Inside ``vmap`` it also has the mapped dimension. A functional one lacks pending writes.
+    The inner tensor of ``vmap`` has the mapped dimension, too. That of functionalization lacks writes that are pending.
     """
     if UNWRAPPING.problem is not None:
         return tensor

@@ -58,10 +58,10 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
 
 
 def _is_not_wanted(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
-    """Return whether to grey a frame: torch's own always, installed packages' unless wanted.
+    """Return whether an IDE should grey a frame: one of torch, or of an installed package with ``just_my_code``.
 
-    An IDE selects the first frame that is not greyed, which must be the one that stopped. If that frame replaces
-    a builtin by Python code, its caller must be the first.
+    An IDE selects the first frame that is not grey, so the stopped frame is not. If it is torch's Python version of a
+    builtin, it is grey as well, and the IDE selects its caller.
     """
     if isinstance(frame.source, str) and stands_in_for_builtin(frame.source):
         return True
