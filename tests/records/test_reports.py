@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.options import LaunchArguments
 from dynamo_dap.records.advice import what_to_do
@@ -550,3 +551,41 @@ def test_a_record_that_fails_is_reported(tmp_path: Path) -> None:
     assert ran.stdout == "[2.0, 2.0]\n"
     assert "dynamo-dap: switched off the record" in ran.stderr
     assert "which failed (ValueError)" in ran.stderr
+
+
+GROWS = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+        self.scale = 0.5
+
+    def forward(self, x):
+        self.seen.append(x.shape[0])  #@grows
+        return x * self.scale
+
+
+model = Model()
+compiled = torch.compile(model, backend="eager")
+for n in (3, 4, 6, 9, 5):
+    model.scale = n / 2
+    compiled(torch.ones(n, 2))
+"""
+
+
+def test_a_recompile_is_not_due_to_a_size_that_became_dynamic(tmp_path: Path) -> None:
+    """The guard of the first, static compile fails again and again, but the length of the list is what costs."""
+    (tmp_path / "program.py").write_text(GROWS, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
+    record = read_record(next(tmp_path.rglob(f"*{SUFFIX}")))
+    (function,) = record.functions
+    assert len(function.compiles) == 5
+    length, size = what_to_do(record)
+    assert (length.subject, len(length.compiles)) == ("len(self.seen)", 3)
+    assert (size.subject, size.values, len(size.compiles)) == ("size 0 of x", ["3", "4"], 1)
+    found = [one for all_of in findings_of(record).values() for one in all_of]
+    sizes = [one.text for one in found if one.failure is not None and "size mismatch" in one.failure.expression]
+    assert sorted("maybe_mark_dynamic" in text for text in sizes) == [False, False, False, True]

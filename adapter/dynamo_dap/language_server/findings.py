@@ -14,7 +14,7 @@ from pathlib import PurePath
 import msgspec
 
 from dynamo_dap.language_server.document import real_path
-from dynamo_dap.records.advice import changes_of
+from dynamo_dap.records.advice import causes_of, changes_of
 from dynamo_dap.records.changing_lines import lines_that_change
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
@@ -217,7 +217,8 @@ def _recompiled(
     at = failure.place or function.place or Place("", 1)
     values = f" (then {failure.value_then}, now {failure.value_now})" if failure.value_now is not None else ""
     alone = CompiledFunction(function.name, function.place, [msgspec.structs.replace(compiled, failures=[failure])])
-    items = changes_of(alone)
+    # A value that a later compile accepts did not cause this one: advice about it would not help.
+    items = changes_of(alone) if failure in causes_of(compiled, function) else []
     advice = dict.fromkeys(text for item in items for text in item.advice)
     changed = next((one for item in items if (one := changes(item.subject)).places), None)
     related = [Related(compiled.caller, "this call was compiled again")] if compiled.caller else []

@@ -20,6 +20,7 @@ from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles
 from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
 from dynamo_dap.records.raised_items import raised_items
 from dynamo_dap.records.settings import Setting, settings_of_break, settings_of_failure
+from dynamo_dap.records.superseded import is_superseded
 from dynamo_dap.records.texts import recorded_line
 
 _SIZE = re.compile(
@@ -340,7 +341,7 @@ def changes_of(function: CompiledFunction) -> list[Item]:
     }
     for compiled in function.compiles:
         # The newest compile comes first: its values are those of the call before.
-        for failure in reversed(compiled.failures):
+        for failure in reversed(causes_of(compiled, function)):
             read = _read(failure)
             change = found.setdefault(read.root, _Change())
             values = change.subjects.setdefault(read.subject, [])
@@ -363,6 +364,16 @@ def changes_of(function: CompiledFunction) -> list[Item]:
             change.places.append(failure.place)
             change.callers.append(caller_of(function, compiled))
     return [_changed(function, root, change) for root, change in found.items()]
+
+
+def causes_of(compiled: Compile, function: CompiledFunction) -> list[GuardFailure]:
+    """Return the failed guards to which a recompile is due."""
+    subjects = {(failure.compile_id, _read(failure).subject) for failure in compiled.failures}
+    return [
+        failure
+        for failure in compiled.failures
+        if not is_superseded(failure, _read(failure).subject, compiled, function, subjects)
+    ]
 
 
 def _is_about(hint: str, read: _Read) -> bool:
