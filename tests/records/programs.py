@@ -212,3 +212,27 @@ def write(folder: Path, cases: list[Case], name: str = "program.py") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
+
+
+GROWS = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+        self.scale = 0.5
+
+    def forward(self, x):
+        self.seen.append(x.shape[0])  #@grows
+        return x * self.scale
+
+
+model = Model()
+compiled = torch.compile(model, backend="eager")
+for n in (3, 4, 6, 9, 5):
+    model.scale = n / 2
+    compiled(torch.ones(n, 2))
+"""
+"""Recompiles for each length of a list, after its first size became dynamic."""

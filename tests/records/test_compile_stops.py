@@ -8,7 +8,7 @@ from pathlib import Path
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from tests.client import Session
-from tests.records.programs import Case, write
+from tests.records.programs import GROWS, Case, write
 from tests.records.test_graph_break_stops import info_of, launch
 
 SPECIALIZES = Case(
@@ -42,6 +42,21 @@ def test_a_recompile_stops_before_the_new_trace(session: Session) -> None:
     stop = session.go_on()
     assert info_of(session, stop)["exceptionId"] == "Recompile: select [0/2]"
     assert set(stop.frame["Cache Entries"].children) == {"0/0", "0/1"}
+    session.request("setExceptionBreakpoints", {"filters": []})
+    assert session.run_to_end() == 0
+
+
+def test_the_advice_is_about_the_newest_compile(session: Session, tmp_path: Path) -> None:
+    """The first compile still refuses the size, which is dynamic in the second: the third is due to the list."""
+    program = tmp_path / "program.py"
+    program.write_text(GROWS, encoding="utf-8")
+    launch(session, program, "recompile")
+    first = info_of(session, session.wait_for_stop("exception"))["description"]
+    assert "maybe_mark_dynamic(x, 0)" in first
+    second = info_of(session, session.go_on())["description"]
+    assert "expected 3, actual 6" in second
+    assert "Advice (not tried): each length" in second
+    assert "maybe_mark_dynamic" not in second
     session.request("setExceptionBreakpoints", {"filters": []})
     assert session.run_to_end() == 0
 

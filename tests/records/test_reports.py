@@ -36,7 +36,7 @@ from tests.client import Session
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
-from tests.records.programs import BREAKS, IS_REFERENCE, MORE_BREAKS, RECOMPILES, Case, write, write_explained
+from tests.records.programs import BREAKS, GROWS, IS_REFERENCE, MORE_BREAKS, RECOMPILES, Case, write, write_explained
 
 _BREAK = re.compile(r"^Graph break (?:\(.*\) )?in user code at (?P<path>.+):(?P<line>\d+)$")
 
@@ -551,29 +551,6 @@ def test_a_record_that_fails_is_reported(tmp_path: Path) -> None:
     assert ran.stdout == "[2.0, 2.0]\n"
     assert "dynamo-dap: switched off the record" in ran.stderr
     assert "which failed (ValueError)" in ran.stderr
-
-
-GROWS = """\
-import torch
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-        self.scale = 0.5
-
-    def forward(self, x):
-        self.seen.append(x.shape[0])  #@grows
-        return x * self.scale
-
-
-model = Model()
-compiled = torch.compile(model, backend="eager")
-for n in (3, 4, 6, 9, 5):
-    model.scale = n / 2
-    compiled(torch.ones(n, 2))
-"""
 
 
 def test_a_recompile_is_not_due_to_a_size_that_became_dynamic(tmp_path: Path) -> None:
