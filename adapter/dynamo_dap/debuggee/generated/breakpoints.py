@@ -334,7 +334,7 @@ class Plans:
         return stops
 
     def _stops_in_continuation(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
-        """Return where breakpoints without a mode stop although calls are replayed: no trace reaches these lines."""
+        """Return where breakpoints without a mode stop in the continuation, whose lines no replay reaches."""
         lines, code = self._lines.lines_in(generated.path), generated.code_if_alive
         # The line table shows cheaply which code needs no analysis.
         if not lines or code is None or lines.keys().isdisjoint(line for _, _, line in code.co_lines()):

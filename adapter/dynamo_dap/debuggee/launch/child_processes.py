@@ -60,7 +60,7 @@ class _Wish:
 
 _wish: _Wish | None = None
 _wish_of_parent: _Wish | None = None
-"""In a forked process, whose parent has the session."""
+"""The choice of the parent's session, in a forked process."""
 
 
 def invite_children(agent: Agent, options: AgentOptions) -> None:
@@ -104,7 +104,7 @@ _noted: _Wish | None = None
 
 
 def _note_wish() -> None:
-    """Before a fork: later the child cannot read the session's state."""
+    """Keep the session's choice before a fork, since the child cannot read the session's state."""
     global _noted
     _noted = _wish if _wish is not None and _wish.is_in_force() else None
 

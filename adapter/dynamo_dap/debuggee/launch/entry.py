@@ -93,7 +93,7 @@ def offer_worker(invitation: str) -> None:
 
 
 def _say_undebugged(invitation: str, problem: str) -> None:
-    """Report it once per session: all children of a Python lack the same."""
+    """Report the problem once per session, since all children with this Python have it."""
     if invitation.startswith("{"):
         sys.stderr.write("dynamo-dap: this child process is not recorded: " + problem + "\n")
         return

@@ -242,7 +242,7 @@ def _started(cwd: Path) -> Started:
         python=sys.version.split()[0],
         torch=torch_version,
         trace=os.environ.get("TORCH_TRACE"),
-        # For a file it is None.
+        # None if the program is a file.
         module=getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None),
         rank=own_rank(),
         job=job_in(os.environ, os.getppid()),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 MOST_CALLS = 8
-"""Calls of a warm-up at most: torch compiles a function as often by default."""
+"""Maximum number of calls of a warm-up: by default torch compiles a function at most this often."""
 
 
 @dataclass(frozen=True)

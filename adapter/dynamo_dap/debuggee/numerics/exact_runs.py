@@ -1,6 +1,6 @@
 """Runs a graph in float64: the results without rounding, and the reach of rounding errors.
 
-Inputs that share memory also share it in float64. The program's thread that makes the call.
+Inputs that share memory also share it in float64. Runs on the program's thread that makes the call.
 """
 
 from __future__ import annotations

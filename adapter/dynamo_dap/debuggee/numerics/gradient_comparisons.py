@@ -3,7 +3,7 @@
 ``KeptBackward`` keeps a call until the program's backward pass has passed through it. Its graph is then differentiated
 with the gradients that arrived: in its own types, in float64, and in float64 with every result disturbed. If a gradient
 differs, the graph is compiled again with a zero added to each operand, so that each operation's own part of a gradient
-can be compared. The program's thread that runs the backward pass.
+can be compared. Runs on the program's thread that runs the backward pass.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 ``OutputGradients`` gets these in the program's backward pass, by hooks on the nodes of the program's autograd graph.
 The hooks change nothing that the program can see. ``GradientRun`` then runs the graph of the call again with autograd
-on, on detached copies of its inputs and with its random numbers, and differentiates it from the outputs. The program's
-thread that runs the hook: for tensors on the CPU the one that called ``backward()``, else one of autograd's threads.
+on, on detached copies of its inputs and with its random numbers, and differentiates it from the outputs. Runs on the
+program's thread that runs the hook: for tensors on the CPU the one that called ``backward()``, else one of autograd's
+threads.
 """
 
 from __future__ import annotations

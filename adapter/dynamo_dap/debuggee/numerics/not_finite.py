@@ -2,7 +2,7 @@
 
 An operation made one if its result has it and none of its operands does. If a NaN comes from an Inf, the operation that
 made the Inf counts. An Inf or NaN that the program writes as a constant (``masked_fill(mask, -inf)``), or that the
-call's inputs have, does not count. Uninitialized memory is ignored. The program's thread that makes the call.
+call's inputs have, does not count. Uninitialized memory is ignored. Runs on the program's thread that makes the call.
 """
 
 from __future__ import annotations

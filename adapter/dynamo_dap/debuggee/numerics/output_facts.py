@@ -1,7 +1,7 @@
 """Compares the observable properties of a call's results besides their values.
 
-These are their strides, with which inputs and other results they share memory, and whether they require a gradient. The
-program's thread that makes the call.
+These are their strides, with which inputs and other results they share memory, and whether they require a gradient.
+Runs on the program's thread that makes the call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A call's graph whose every result can be compared, also those inside transforms of ``torch.func``.
 
-A ``VisibleGraph`` lives as long as the comparison of a call. The program's thread that makes the call.
+A ``VisibleGraph`` lives as long as the comparison of a call. Runs on the program's thread that makes the call.
 """
 
 from __future__ import annotations

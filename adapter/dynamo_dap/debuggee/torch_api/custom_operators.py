@@ -1,8 +1,8 @@
 """Checks custom operators against their declarations, by calling them.
 
 The compiler trusts an operator's declaration: the arguments that it writes to, the separate memory of its result, and
-its fake kernel. If the real kernel differs, compiled code fails elsewhere, or not at all in this call. The program's
-thread that makes the call.
+its fake kernel. If the real kernel differs, compiled code fails elsewhere, or not at all in this call. Runs on the
+program's thread that makes the call.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def is_served(code: CodeType | None) -> bool:
 
 
 _versions: dict[int, list[CodeType]] = {}
-"""By ``id`` of each code object whose cache entry runs another one: all versions, see ``versions_of``.
+"""For each code object whose cache entry now runs another one, by ``id``: all versions, see ``versions_of``.
 
 They are kept, since a thread may be about to run any of them: torch does not hold the code that it has looked up.
 """
@@ -304,7 +304,7 @@ def _slot_of_code(entry: Any) -> ctypes.c_size_t:
 def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None:
     """Let the cache entry of ``code`` run ``replacement`` from its next call on, as if it always had.
 
-    ``code`` is running, and runs ``cleanups`` when it is freed.
+    ``code`` is running; ``cleanups`` run when it is freed.
 
     Raises: CannotReplace: the entry has been dropped, or torch's layout of it is unknown. FeatureMissing: this torch
         lacks something.

@@ -3,7 +3,7 @@
 In-place writes go to copies, and aliases of the memory alias the copy. Random numbers are drawn from the state at the
 beginning of the call; the program's state, modes and switches of torch are restored afterwards. No gradient is
 recorded. Collectives are not run: another process would wait for its part. A ``GraphRun`` holds the results of its
-nodes. The program's thread that makes the call.
+nodes. Runs on the program's thread that makes the call.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class _Entries(msgspec.Struct):
 def waiting(now: float) -> list[Waiting]:
     """Return the operations that wait longer than the program wants; ``now`` is in the scale of ``time.time()``.
 
-    Empty also if this torch does not know.
+    Empty, too, if this torch does not record operations.
     """
     if _flight_recorder.problem is not None:
         return []

@@ -1,6 +1,6 @@
 """Reads a cache entry's checks from torch's tree of guards; the only count of guards.
 
-Torch's own ``guard_count`` has checks twice, and a trace's guards include some that no call is checked for. Here a
+Torch's own ``guard_count`` counts some checks twice, and a trace's guards include some that calls do not check. Here a
 check counts once, and the marks of one tensor (such as ``_dynamo_dynamic_indices``) count as one. No guard is
 evaluated. Runs on any thread; nothing is kept.
 """

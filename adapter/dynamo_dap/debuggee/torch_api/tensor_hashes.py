@@ -1,4 +1,4 @@
-"""Computes digests of tensors' contents. The program's thread that makes a call, which reads data already."""
+"""Computes digests of tensors' contents. Runs on the program's thread that makes a call, which reads data already."""
 
 from __future__ import annotations
 

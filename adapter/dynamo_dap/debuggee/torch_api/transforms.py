@@ -1,8 +1,8 @@
 """Takes results of a graph's operations out of the transforms of ``torch.func``.
 
 Inside ``vmap`` a value stands for a batch; inside ``grad`` and ``jvp`` it belongs to one level of differentiation. A
-copy of each such result is taken out before its transform ends, by nodes added to a copy of the graph. The thread that
-compares values.
+copy of each such result is taken out before its transform ends, by nodes added to a copy of the graph. Runs on the
+thread that compares values.
 """
 
 from __future__ import annotations
