@@ -69,7 +69,12 @@ CAUSES = {
     ),
     "precision": Cause("compiled(ones(8))", "cuda_matmul_settings", advice="torch.backends.cuda.matmul"),
     "no_grad": Cause(
-        "with torch.set_grad_enabled(not B): compiled(ones(8).requires_grad_())", "grad_enabled", advice="torch.no_grad"
+        # Torch stores the entry of a call with gradients once it has compiled the backward pass.
+        "with torch.set_grad_enabled(not B): y = compiled(ones(8).requires_grad_())\n"
+        "y.requires_grad and y.sum().backward()",
+        "grad_enabled",
+        advice="torch.no_grad",
+        body="return (x @ x).tanh()",
     ),
     "tag": Cause("with compiler_config.patch(cache_key_tag=str(B)): compiled(ones(8))", "cache_key_tag"),
     "dtype": Cause("compiled(ones(8).to(torch.float64 if B else torch.float32))", "example_inputs[0]"),
@@ -183,6 +188,17 @@ def test_a_planted_cause_is_named(name: str, program_and_report: tuple[Path, Jso
     assert cause.advice in "\n".join(missed.advice)
     assert missed.place is not None
     assert path.read_text().splitlines()[missed.place.line - 1].strip() == (cause.line or f"def {name}(x):")
+
+
+@pytest.mark.long
+def test_each_compile_hits_once_its_cause_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The named causes are all that kept the compiles of run B from the cache."""
+    path = _program(tmp_path)
+    marked = "\nconfig.unsafe_marked_cacheable_functions = {'__main__.double': '1'}\n"
+    path.write_text(path.read_text().replace("\nB = ", f"{marked}B = "))
+    assert main(["--caches", "--json", "--python", *python(), f"RUN=A {path}", f"RUN=A {path}"]) == 0
+    found = msgspec.json.decode(capsys.readouterr().out, type=JsonCaches)
+    assert (found.hits, found.not_cached) == (len(CAUSES) + 1, [])
 
 
 def test_what_the_cache_serves_is_not_listed(program_and_report: tuple[Path, JsonCaches]) -> None:
