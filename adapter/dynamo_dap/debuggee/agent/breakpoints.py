@@ -343,6 +343,11 @@ class BreakpointTable:
         """The data breakpoints that can be hit."""
         return tuple(entry for entry in self._tables.data if entry.conditions.problem is None)
 
+    @property
+    def data_in_traces(self) -> tuple[DataEntry, ...]:
+        """The data breakpoints that a trace can hit; ordinary Python alone hits changes of attributes."""
+        return tuple(one for one in self.data if not (one.variable.is_path and one.access == CHANGED))
+
     def known_of(self, ids: Sequence[int]) -> list[int]:
         """Return the ``ids`` whose breakpoints still exist."""
         tables = self._tables

@@ -79,7 +79,7 @@ class CachedCallStops:
             return False
         if (REPLAYS if options.cached_calls == REPLAY else AS_PYTHON_CALLS).problem is not None:
             return False
-        return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data)
+        return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data_in_traces)
 
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
         """Return whether a breakpoint is on one of the lines, or on one of the functions."""
@@ -91,7 +91,7 @@ class CachedCallStops:
         names = {_bare(name) for name in functions}
         if any(_bare(entry.name) in names for entry in breakpoints.functions):
             return True
-        return any(entry.variable.function in functions for entry in breakpoints.data)
+        return any(entry.variable.function in functions for entry in breakpoints.data_in_traces)
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
         """Make a function run eagerly while it has breakpoints, with that option."""
@@ -275,7 +275,7 @@ class CachedCallStops:
     def _is_looked_at(self) -> bool:
         """Return whether a call may stop at anything but line breakpoints."""
         host = self._host
-        return host.steps.current() is not None or host.steps.any_pause_request or bool(host.breakpoints.data)
+        return host.steps.current() is not None or host.steps.any_pause_request or bool(host.breakpoints.data_in_traces)
 
     def _passes(self, call: CachedCall, known_call: TracedCall) -> bool:
         """Return whether ``call`` certainly stops nowhere; its breakpoints have then counted and logged it."""
@@ -362,7 +362,7 @@ class CallRun(ReplayRun):
         if rest is None or rest.count != 0:
             return False
         is_stepping = host.steps.current() is not None or host.steps.any_pause_request
-        return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
+        return not is_stepping and not host.breakpoints.data_in_traces and host.breakpoints.version == rest.version
 
 
 class TracedCall:
