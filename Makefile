@@ -145,7 +145,6 @@ bench-details: $(READY)  ## More of each row of that table: model by model, othe
 	@$(BIN)/python tests/benchmarks/time_travel.py
 	@$(BIN)/python tests/benchmarks/examined_calls.py
 	@$(BIN)/python -m tests.benchmarks.examined_sizes
-	@$(BIN)/python -m tests.benchmarks.forecasts
 	@$(BIN)/python tests/benchmarks/gradients.py
 	@$(BIN)/python tests/benchmarks/eager.py
 	@$(BIN)/python tests/benchmarks/breakpoints.py

@@ -28,11 +28,13 @@ from tests.benchmarks import (
     compile_time,
     eager,
     examined_calls,
+    forecasts,
     passed_calls,
     run_time_calls,
     run_time_instructions,
     tensors,
     time_travel,
+    watched_attributes,
 )
 from tests.benchmarks.debugged import DebuggedProgram
 from tests.benchmarks.figures import Measure, Measured, Row, ratios
@@ -159,6 +161,8 @@ _ROWS = (
     Row("travel.back-cached", "a step back in a cached call of Llama, p50", "ms", 100.0),
     Row("travel.log", "a step over Llama with history, relative to one without", "", 1.05),
     Row("travel.step", "a step over Llama with history, relative to a trace without a debugger", ""),
+    Row("watched.step", "a training step while an attribute of its model is watched, relative to plain", "", 1.2),
+    Row("forecast.entries", "a forecast of 129 sizes with 20 cache entries", "s", 2.0),
     Row("profile.cost", "a program under dynamo-dap profile, relative to plain", ""),
     Row("profile.reported", "the profiler's own cost, as it reports it, as a share of the process's time", "%", 5.0),
 )
@@ -591,4 +595,6 @@ MEASURES: dict[str, Measure] = {
     "values": values,
     "travel": travel,
     "profile": profile,
+    "watched": watched_attributes.watched,
+    "forecast": forecasts.forecast,
 }

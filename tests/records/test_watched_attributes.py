@@ -217,3 +217,78 @@ def test_a_part_of_a_dict_is_refused(session: Session, tmp_path: Path) -> None:
         assert session.request("dataBreakpointInfo", arguments)["dataId"] is None
     assert any("scale" in row["name"] for row in rows)
     assert session.run_to_end() == 0
+
+
+HELD = """\
+import threading
+from string import capwords
+
+
+class Settings:
+    def __init__(self):
+        self.scale = 1.0
+
+
+def change(settings, value):
+    settings.scale = value  #@change
+
+
+def work(settings):
+    first = 1  #@held
+    settings.scale = 2.0  #@write
+    second = first + 1
+    print(capwords("library"), second)  #@library
+    settings.scale = 3.0  #@again
+    third = 1
+    thread = threading.Thread(target=change, args=(settings, 4.0))
+    thread.start()
+    thread.join()  #@joined
+    del thread
+    third = 2
+    settings.scale = 5.0  #@last
+    return third
+
+
+work(Settings())
+"""
+
+
+def test_the_held_frame_and_other_threads(session: Session, tmp_path: Path) -> None:
+    """The line of a change is exact, or the text says that it may be another one."""
+    program = tmp_path / "held.py"
+    program.write_text(HELD, encoding="utf-8")
+    session.launch(program, "held")
+    stop = session.wait_for_stop("breakpoint", at="held")
+    session.set_breakpoints(program)
+    found = session.request("dataBreakpointInfo", {"frameId": stop.frame.data.id, "name": "settings.scale"})
+    watch(session, {"dataId": found["dataId"], "accessType": "write"})
+    lines = Fixture(program)
+    endings = [
+        f"now, at or before held.py:{lines.line('library')}",
+        f"now, at held.py:{lines.line('again')}",
+        f"now, at held.py:{lines.line('joined')} or by another thread",
+        f"now, at held.py:{lines.line('last')} or by another thread",
+    ]
+    for number, ending in enumerate(endings, 2):
+        session.resume()
+        text = info_of(session, session.wait_for_stop("data breakpoint"))["exceptionId"]
+        assert text.startswith(f"settings.scale was changed: {number - 1}.0 before, {number}.0"), text
+        if number != 4:  # the thread may end before its starter goes on
+            assert text.endswith(ending), text
+        else:
+            assert text.endswith("or by another thread"), text
+    assert session.run_to_end() == 0
+
+
+def test_calls_of_the_function_are_not_replayed(session: Session, program: Path) -> None:
+    """Ordinary Python alone changes attributes, so that cached calls run as they are."""
+    session.launch(program, "forward", cachedCalls="eager")
+    stop = session.wait_for_stop("breakpoint", at="forward")
+    reported = info(session, stop, "scale")
+    session.set_breakpoints(program)
+    watch(session, {"dataId": reported["dataId"], "accessType": "write"})
+    for _ in range(2):
+        session.resume()
+        session.wait_for_stop("data breakpoint")
+    assert session.run_to_end() == 0
+    assert "as ordinary Python" not in session.output("important")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePath
@@ -29,13 +29,14 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Stop
 from dynamo_dap.debuggee.agent.tracing import ChainingTracer, TraceFunction, chained, set_trace
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.torch_api.generated_code import original_of, user_function_of
 from dynamo_dap.debuggee.trace.stop_texts import data_changed
 from dynamo_dap.debuggee.values.families import preview
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.debuggee.values.objects import stored_attribute
-from dynamo_dap.debuggee.values.type_facts import instance_dictionary
+from dynamo_dap.debuggee.values.type_facts import dictionary_descriptor, instance_dictionary
+from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 
 EAGER = "eager"
@@ -50,33 +51,62 @@ class _Target:
 
     entry: DataEntry
     root: weakref.ref[Any]
-    steps: tuple[PathStep, ...]
+    path: _Path
     state: object
     text: str
+    scalar: object = _MISSING
+    """The last value, if it is a number or a text."""
+
+    def has_changed(self) -> bool:
+        """Return whether the attribute has changed since the last look. Runs at each line."""
+        root = self.root()
+        if root is None:
+            self.path.forget()
+            return False
+        value = self.path.follow(root)
+        if value is self.scalar and value is not _MISSING:
+            return False
+        if is_exactly(value, _SCALARS) and (type(value), value) == self.state:
+            self.scalar = value
+            return False
+        return _state(value) != self.state
 
     def look(self) -> str | None:
         """Return how the attribute has changed since the last look; None if it has not."""
         root = self.root()
-        if root is None:
+        if root is None or not self.has_changed():
             return None
-        value = _followed(root, self.steps)
-        state = _state(value)
-        if state == self.state:
-            return None
-        before, self.state, self.text = self.text, state, _text(value)
+        value = self.path.follow(root)
+        before, self.state, self.text = self.text, _state(value), _text(value)
+        self.scalar = value if is_exactly(value, _SCALARS) else _MISSING
         return f"{self.entry.variable.name} was changed: {before} before, {self.text} now"
 
 
-class _TracedFrame:
-    """A user frame, its present line, and its previous trace function."""
+class _Local:
+    """The local trace function of a user frame: its present line, and its previous trace function."""
 
-    __slots__ = ("before", "function", "is_generated", "line")
+    __slots__ = ("_watch", "before", "is_generated", "line")
 
-    def __init__(self, line: int, before: TraceFunction | None, *, is_generated: bool) -> None:
+    def __init__(
+        self, watch: AttributeWatch, line: int, before: TraceFunction | None, *, is_generated: bool = False
+    ) -> None:
+        self._watch = watch
         self.line = line
         self.before = before
         self.is_generated = is_generated
-        self.function: TraceFunction
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
+        """Pass an event on, and look."""
+        if self.before is not None:
+            self.before = self.before(frame, event, argument)
+        watch = self._watch
+        if not watch.is_on:
+            return self.before
+        if event != "exception":
+            if watch.has_changed():
+                watch.stop_in(self, frame, event)
+            self.line = frame.f_lineno
+        return self
 
 
 class AttributeWatch(ChainingTracer):
@@ -91,6 +121,11 @@ class AttributeWatch(ChainingTracer):
         self._lines: frozenset[int] = frozenset()
         """First lines of the functions that name a watched attribute."""
         self._targets: list[_Target] = []
+        self._held: CodeType | None = None
+        """The code of the frame that debugpy holds: it replaces the frame's trace function when it continues."""
+        self._has_met_threads = False
+        """Whether another thread has run since the attributes are watched."""
+        self._starts = Patches("watching attributes")
         # One object forever, so that it can be recognized.
         self._function: TraceFunction = self._on_call
 
@@ -103,7 +138,11 @@ class AttributeWatch(ChainingTracer):
         self._lines = frozenset(one.variable.line for one in entries)
         self._targets = [one for one in self._targets if one.entry in entries]
         if not entries:
+            self._starts.remove()
             return
+        if not self._starts.is_installed:
+            self._has_met_threads = _has_other_threads()
+            self._starts.before(threading.Thread, "start", self._meet_thread)
         if threading.get_ident() == threading.main_thread().ident:
             self._put_in()
         else:
@@ -111,7 +150,12 @@ class AttributeWatch(ChainingTracer):
 
     def close(self) -> None:
         """Watch nothing; the trace function leaves at the next event."""
-        self._entries, self._lines, self._targets = (), frozenset(), []
+        self._entries, self._lines, self._targets, self._held = (), frozenset(), [], None
+        self._starts.remove()
+
+    def _meet_thread(self, thread: threading.Thread) -> None:
+        # It may change an attribute and end before the next look.
+        self._has_met_threads = self._has_met_threads or not _is_debuggers(thread)
 
     def present_frame(self, frame: FrameType) -> Frame | None:
         """Leave all frames to others."""
@@ -145,13 +189,15 @@ class AttributeWatch(ChainingTracer):
             self.before = current
             set_trace(self._function)
         self._follow(sys._getframe())
+        users = (one.f_code for one in walk(sys._getframe()) if is_user_file(one.f_code.co_filename))
+        self._held = next(users, None)
 
     def _follow(self, top: FrameType | None, at_most: int | None = None) -> None:
         """Trace the user's running frames; others may have set their own trace functions."""
         for frame in islice(walk(top), at_most):
             code = frame.f_code
             if is_user_file(code.co_filename) and not _is_ours(frame.f_trace) and original_of(code) is None:
-                frame.f_trace = self._traced(frame, frame.f_trace, is_generated=False)
+                frame.f_trace = _Local(self, frame.f_lineno, frame.f_trace)
 
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
         before = self.before
@@ -160,45 +206,55 @@ class AttributeWatch(ChainingTracer):
             if sys.gettrace() is self._function:
                 set_trace(before)
             return local
-        code = frame.f_code
-        if not (code.co_filename.startswith("<") or is_user_file(code.co_filename)):
+        code, caller = frame.f_code, frame.f_back
+        if not (code.co_filename.startswith("<") or is_user_file(code.co_filename)) and (
+            self._held is None or caller is None or caller.f_code is not self._held
+        ):
             return local
         try:
             is_generated = original_of(code) is not None
-            if not is_generated and not is_user_file(code.co_filename):
+            is_user = is_user_file(code.co_filename)
+            if not (is_generated or is_user or (caller is not None and caller.f_code is self._held)):
                 return local
-            self._look(frame.f_back, None)
+            self._held = None
+            self._look(caller, None)
             # debugpy replaced the function of the frame that it had stopped.
-            self._follow(frame.f_back, at_most=1)
+            self._follow(caller, at_most=1)
+            if not (is_generated or is_user):
+                return local
             if code.co_firstlineno in self._lines:
                 self._meet(frame)
-            return self._traced(frame, local, is_generated=is_generated)
+            return _Local(self, frame.f_lineno, local, is_generated=is_generated)
         except Exception:  # noqa: BLE001  (an exception that leaves a trace function becomes the program's)
             log_exception("watching attributes at a call")
             return local
 
-    def _traced(self, frame: FrameType, before: TraceFunction | None, *, is_generated: bool) -> TraceFunction:
-        traced = _TracedFrame(frame.f_lineno, before, is_generated=is_generated)
-        traced.function = _Local(self._on_event, traced)
-        return traced.function
-
-    def _on_event(self, traced: _TracedFrame, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
-        if traced.before is not None:
-            traced.before = traced.before(frame, event, argument)
-        if not self._entries:
-            return traced.before
-        if event != "exception":
-            function = frame.f_trace
-            try:
-                self._look(frame, traced)
-            except Exception:  # noqa: BLE001  (the program would get whatever leaves this function)
-                log_exception(f"watching attributes at '{event}'")
-            traced.line = frame.f_lineno
-            if frame.f_trace is not function:
-                traced.before = frame.f_trace  # a step of debugpy has begun at the stop
-        return traced.function
+    def stop_in(self, traced: _Local, frame: FrameType, event: str) -> None:
+        """Stop after the line of ``traced``."""
+        function = frame.f_trace
+        try:
+            self._look(frame, traced)
+        except Exception:  # noqa: BLE001  (the program would get whatever leaves this function)
+            log_exception(f"watching attributes at '{event}'")
+        if frame.f_trace is not function:
+            traced.before = frame.f_trace  # a step of debugpy has begun at the stop
 
     # -- watching --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_on(self) -> bool:
+        """Whether an attribute is watched."""
+        return bool(self._entries)
+
+    def has_changed(self) -> bool:
+        """Return whether a watched attribute has changed; it runs at each line."""
+        try:
+            for one in self._targets:
+                if one.has_changed():
+                    return True
+        except Exception:  # noqa: BLE001  (the program would get whatever leaves a trace function)
+            log_exception("watching attributes")
+        return False
 
     def _meet(self, frame: FrameType) -> None:
         """Find the objects of a call of a function that names watched attributes."""
@@ -215,10 +271,11 @@ class AttributeWatch(ChainingTracer):
                 held = weakref.ref(root)
             except TypeError:
                 continue
-            value = _followed(root, steps)
-            self._targets.append(_Target(entry, held, steps, _state(value), _text(value)))
+            path = _Path(steps)
+            value = path.follow(root)
+            self._targets.append(_Target(entry, held, path, _state(value), _text(value)))
 
-    def _look(self, frame: FrameType | None, traced: _TracedFrame | None) -> None:
+    def _look(self, frame: FrameType | None, traced: _Local | None) -> None:
         """Stop if an attribute has changed; ``traced`` knows the last line of ``frame``."""
         if not self._targets or self._host.is_holding:
             return
@@ -230,7 +287,7 @@ class AttributeWatch(ChainingTracer):
         if not hit:
             return
         texts = dict.fromkeys(text for entry, text in changes if entry.id in hit)
-        where = _where(frame, traced)
+        where = self._where(frame, traced)
         raised = data_changed("; ".join(f"{text}, {where}" for text in texts))
         stack = self._host.python_stack
         self._host.hold(
@@ -247,58 +304,75 @@ class AttributeWatch(ChainingTracer):
         )
         self._follow(frame if traced is None else frame.f_back)
 
-
-class _Local:
-    """A frame's local trace function, which is recognized by its class."""
-
-    __slots__ = ("_function", "_traced")
-
-    def __init__(self, function: Callable[..., TraceFunction | None], traced: _TracedFrame) -> None:
-        self._function = function
-        self._traced = traced
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
-        """Pass an event on."""
-        return self._function(self._traced, frame, event, argument)
+    def _where(self, frame: FrameType, traced: _Local | None) -> str:
+        """Name the user's line that ran before the change was seen. Only the main thread's lines are followed."""
+        others = " or by another thread" if self._has_met_threads or _has_other_threads() else ""
+        if traced is not None and traced.is_generated:
+            return f"by compiled code{others}"
+        if traced is not None:
+            return f"at {PurePath(frame.f_code.co_filename).name}:{traced.line}{others}"
+        user = next((one for one in walk(frame) if is_user_file(one.f_code.co_filename)), frame)
+        at = "at" if _is_ours(user.f_trace) else "at or before"
+        return f"{at} {PurePath(user.f_code.co_filename).name}:{user.f_lineno}{others}"
 
 
 def _is_ours(function: object) -> bool:
     return type(function) is _Local
 
 
-def _where(frame: FrameType, traced: _TracedFrame | None) -> str:
-    """Name the user's line that ran before the change was seen."""
-    others = " or by another thread" if _has_other_threads() else ""
-    if traced is not None and traced.is_generated:
-        return f"by compiled code{others}"
-    if traced is not None:
-        return f"at {PurePath(frame.f_code.co_filename).name}:{traced.line}{others}"
-    user = next((one for one in walk(frame) if is_user_file(one.f_code.co_filename)), frame)
-    at = "at" if _is_ours(user.f_trace) else "at or before"
-    return f"{at} {PurePath(user.f_code.co_filename).name}:{user.f_lineno}{others}"
-
-
 def _has_other_threads() -> bool:
     """Whether the program has a thread besides the main one."""
     main = threading.main_thread()
-    return any(one is not main and "is_pydev_daemon_thread" not in vars(one) for one in threading.enumerate())
+    return any(one is not main and not _is_debuggers(one) for one in threading.enumerate())
+
+
+def _is_debuggers(thread: threading.Thread) -> bool:
+    return "is_pydev_daemon_thread" in vars(thread)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def _followed(value: Any, steps: tuple[PathStep, ...]) -> Any:
-    """Follow steps through what objects store; no code of the program runs."""
-    for is_attribute, name in steps:
-        if value is _MISSING:
-            return value
-        if not is_attribute:
-            value = _item(value, name)
-            continue
-        stored = instance_dictionary(value)
-        # A lookup, since the other way goes through every class.
-        value = dict.get(stored, name, _MISSING) if name in stored else stored_attribute(value, name, _MISSING)
-    return value
+class _Path:
+    """Steps through what objects store; no code of the program runs."""
+
+    __slots__ = ("_known", "_steps")
+
+    def __init__(self, steps: tuple[PathStep, ...]) -> None:
+        self._steps = steps
+        # The class of each step's object in the last look, and the descriptor of its ``__dict__``.
+        self._known: list[tuple[type | None, Any]] = [(None, None)] * len(steps)
+
+    def forget(self) -> None:
+        """Drop the classes."""
+        self._known = [(None, None)] * len(self._steps)
+
+    def follow(self, value: Any) -> Any:
+        """Return the value at the end of the path, or ``_MISSING``."""
+        for number, (is_attribute, name) in enumerate(self._steps):
+            if value is _MISSING:
+                return value
+            if not is_attribute:
+                value = _item(value, name)
+                continue
+            cls, descriptor = self._known[number]
+            if cls is not type(value):
+                descriptor = dictionary_descriptor(value)
+                self._known[number] = type(value), descriptor
+            stored = {} if descriptor is None else descriptor.__get__(value, type(value))
+            value = _stored_in(stored if type(stored) is dict or is_a(stored, dict) else {}, value, name)
+        return value
+
+
+def _stored_in(stored: dict[str, Any], value: Any, name: str) -> Any:
+    # Lookups, since ``stored_attribute`` goes through every class.
+    if name in stored:
+        return dict.get(stored, name, _MISSING)
+    for registry in ("_modules", "_parameters", "_buffers"):
+        entries = dict.get(stored, registry)
+        if type(entries) is dict and name in entries:
+            return entries[name]
+    return stored_attribute(value, name, _MISSING)
 
 
 def _item(value: Any, key: Any) -> Any:

@@ -63,11 +63,17 @@ def find_in_type(value: object, name: str) -> Any:
 
 def instance_dictionary(value: object) -> dict[str, Any]:
     """Return the object's own ``__dict__``; an empty one when it has none or hides it behind a property."""
-    descriptor = find_in_type(value, "__dict__")
-    if not is_exactly(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+    descriptor = dictionary_descriptor(value)
+    if descriptor is None:
         return {}
     found = descriptor.__get__(value, type(value))
     return found if is_a(found, dict) else {}
+
+
+def dictionary_descriptor(value: object) -> Any:
+    """Return the descriptor of Python for the object's own ``__dict__``; None without one, or behind a property."""
+    found = find_in_type(value, "__dict__")
+    return found if is_exactly(found, (types.GetSetDescriptorType, types.MemberDescriptorType)) else None
 
 
 def slots_of(value: object) -> Iterator[tuple[str, Any]]:
