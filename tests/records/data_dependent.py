@@ -138,11 +138,46 @@ else:
 """
 
 
+_CONDS = {
+    "rows": ("if found.shape[0] > 2:", "return torch.cond(found.shape[0] > 2, lambda: x + 1, lambda: x.clone())"),
+    "empty": ("if y.numel() == 0:", "return torch.cond(y.numel() == 0, lambda: x.sum(), lambda: y.mean())"),
+    "item": ("if n > 2:", "return torch.cond(n > 2, lambda: x * n, lambda: x.clone())"),
+    "multiple": ("if n % 4 != 0:", "return torch.cond(n % 4 != 0, lambda: -x, lambda: x.clone())"),
+    "arithmetic": ("if 2 * n > x.shape[0]:", "return torch.cond(2 * n > x.shape[0], lambda: x.clone(), lambda: -x)"),
+    "two": (
+        "if a.shape[0] < b.shape[0]:",
+        "return torch.cond(a.shape[0] < b.shape[0], lambda: x.clone(), lambda: -x)",
+    ),
+    "unique": (
+        "if u.shape[0] == x.shape[0]:",
+        "return torch.cond(u.shape[0] == x.shape[0], lambda: u.clone(), lambda: x.clone())",
+    ),
+    "expression": ("y = x if n > 2 else -x", "y = torch.cond(n > 2, lambda: x.clone(), lambda: -x)"),
+    "inlined": (
+        "if rows.shape[0] == 0:",
+        "return torch.cond(rows.shape[0] == 0, lambda: x.clone(), lambda: x[rows])",
+    ),
+    "detector": (
+        "if kept.shape[0] == 0:",
+        "return torch.cond(kept.shape[0] == 0, lambda: boxes.new_zeros(1, 2), lambda: kept.mean(0, keepdim=True))",
+    ),
+    "sampler": (
+        "if length >= 6:",
+        "return torch.cond(length >= 6, lambda: x.clone(), lambda: x.narrow(0, 0, length).sum())",
+    ),
+}
+"""By case: how the branch begins, and what replaces it."""
+
+
 def _with_fix(case: DataCase, fix: str) -> str:
     lines = case.body.splitlines()
     at = next(number for number, line in enumerate(lines) if line.endswith(f"#@{case.name}"))
     name = fix.partition("(")[0]
-    if name in ("guard_or_false", "statically_known_true"):
+    if name == "torch.cond":
+        begin, line = _CONDS[case.name]
+        assert lines[at].startswith(begin)
+        lines[at : at + (3 if begin.startswith("if") else 1)] = [line]
+    elif name in ("guard_or_false", "statically_known_true"):
         lines[at] = re.sub(r"\bif (.+?)(:| else)", rf"if {name}(\1)\2", lines[at], count=1)
     else:
         lines.insert(at, fix)

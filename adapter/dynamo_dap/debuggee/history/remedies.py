@@ -1,9 +1,10 @@
 """Tries fixes of a condition that depends on data, while the thread is held there: the scope *Fixes*.
 
 The call is traced again in isolation with each fix in place: ``torch._check`` before the line, as if the function
-contained it there, or the branch not taken, as with ``guard_or_false``. The trace continues from there to its end or to
-the next graph break. If that is another condition on data, the check that holds in this call is tried as well. Runs on
-the held tracing thread, under Dynamo's compile lock; nothing here outlives the scope.
+contained it there; the branch not taken, as with ``guard_or_false``; or the function's code with ``torch.cond``. The
+trace continues from there to its end or to the next graph break. If that is another condition on data, the check that
+holds in this call is tried as well. Runs on the held tracing thread, under Dynamo's compile lock; nothing here outlives
+the scope.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
+from dynamo_dap.debuggee.history.branches_as_cond import code_with_cond
 from dynamo_dap.debuggee.history.changed_traces import CannotChange, assign, beside_running_trace, traced_call
 from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence, data_dependence_of
@@ -45,6 +47,7 @@ from dynamo_dap.protocol.sizes import FIXES_SCOPE
 _FURTHER = 4
 """The maximum number of further checks that are tried with a fix."""
 _TRY_FIXES = "'Try Fixes for This Line' (fix) runs the program with it"
+_BOTH = "both branches are in the graph"
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*) (?:(?:<|>=) 0|(?:==|!=) -1)")
 """A condition that is decided if the number is 0 or more, as each size is."""
 
@@ -111,6 +114,8 @@ class TrialRun(SilentRun):
         """For each visit of the fix's line: whether the condition of the fix holds in this call."""
         self.is_complete = self._is_over = False
         self.met: _Ended | None = None
+        self.lines: list[tuple[CodeType, int]] = []
+        """Where each function was when the trial ended."""
         self.problem: str | None = None
 
     def guarded(self) -> None:
@@ -143,6 +148,7 @@ class TrialRun(SilentRun):
     def failed(self, frame: TracedFrame, exception: Exception) -> None:
         """Note the exception that ended the trace."""
         innermost = frame_of_break(exception) or frame
+        self.lines = [(each.code, each.line) for each in innermost.with_callers()]
         place = _Place.of(innermost)
         if not is_graph_break(exception):
             self.met = _Ended(place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}")
@@ -201,8 +207,18 @@ class Remedies:
             known = found if not any(guards) else f"not tried at a stop, since a size decides it too: {_TRY_FIXES}"
             rows.append(_row(f"statically_known_true({condition.user_condition})", place, known))
         if is_branch and not _is_loop(place):
-            rows.append(_row("torch.cond", place, f"not tried at a stop, since it rewrites the branch: {_TRY_FIXES}"))
+            rows.append(_row("torch.cond", place, self._try_cond(frame, call, place)))
         return rows
+
+    def _try_cond(self, frame: TracedFrame, call: CachedCall, place: _Place) -> str:
+        if frame.code is not call.code:
+            return f"not tried at a stop, since the branch is in a called function: {_TRY_FIXES}"
+        try:
+            code = code_with_cond(call.code, place.line, call.frame.f_globals)
+        except CannotChange as problem:
+            return f"cannot be tried: {problem}"
+        changed = replace(call, code=code, changes=("torch.cond",))
+        return self._try(frame, changed, [], cond=replace(place, code=code))
 
     def _try(
         self,
@@ -211,29 +227,38 @@ class Remedies:
         checks: list[_Check],
         untaken: _Check | None = None,
         guards: list[bool] | None = None,
+        cond: _Place | None = None,
     ) -> str:
         """Trace the call with a fix, and with the checks that it needs besides; return the result.
 
-        ``guards`` gets, for each trace, whether ``guard_or_false`` guards on a size.
+        ``guards`` gets, for each trace, whether ``guard_or_false`` guards on a size. ``cond`` is where the code of
+        ``call`` has ``torch.cond``.
         """
         own = len(checks)
         guards = [] if guards is None else guards
         while True:
-            run = TrialRun(self._host, replace(call, changes=tuple(each.statement for each in checks)), checks, untaken)
+            run = TrialRun(
+                self._host,
+                replace(call, changes=(*call.changes, *(each.statement for each in checks))),
+                checks,
+                untaken,
+            )
             self._trace(run, held)
             guards.append(run.has_guarded)
-            effect = _effect(run.truths, is_branch=untaken is not None)
+            said = _BOTH if cond is not None else _effect(run.truths, is_branch=untaken is not None)
             needed = [f"{each.statement} at {each.place.text}" for each in checks[own:]]
             besides = f", with {' and '.join(needed)}" if needed else ""
             met = run.met
             if run.problem is not None or (met is None and not run.is_complete):
                 return f"cannot be tried: {run.problem or 'the trace ended early'}"
             if met is None:
-                return f"passes{besides}: the trace reaches its end; {effect}"
+                return f"passes{besides}: the trace reaches its end; {said}"
+            if cond is not None and (cond.code, cond.line) in run.lines:
+                return f"does not help: {met.text}"
             if met.condition is None or met.opposite is None:
-                return f"helps{besides}, up to the next graph break at {met.place.text}: {met.text}; {effect}"
+                return f"helps{besides}, up to the next graph break at {met.place.text}: {met.text}; {said}"
             if met.holds is None or len(checks) - own >= _FURTHER:
-                return f"helps{besides}, and needs a further check at {met.place.text}: {met.text}; {effect}"
+                return f"helps{besides}, and needs a further check at {met.place.text}: {met.text}; {said}"
             condition = met.condition if met.holds else met.opposite
             check = _Check(met.place, f"torch._check({condition})", condition)
             if check in checks:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from dynamo_dap.language_server.document import Document, Function
 from dynamo_dap.language_server.fixes.edits import (
@@ -26,6 +26,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
+from dynamo_dap.protocol.branches import branch_of
 from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import GraphBreak
 
@@ -135,46 +136,15 @@ def _as_cond(document: Document, statement: ast.stmt) -> Iterator[Fix]:
     """Yield a branch as ``torch.cond``, if each side is one value."""
     if not is_alone(document, statement) or not knows_torch(document, statement.lineno):
         return
-    found = _of_expression(document, statement) or _of_branch(document, statement)
-    if found is not None:
-        last, lines = found
+    following = _next(document, statement)
+    branch = branch_of(statement, following if following is not None and is_alone(document, following) else None)
+    if branch is not None:
+        begin = "return " if branch.target is None else f"{branch.target} = "
+        call = _cond(document, branch.test, branch.one, branch.other)
         indentation = document.indentation(statement.lineno)
-        comments = [f"{indentation}{comment}" for comment in _comments(document, statement.lineno, last)]
-        edit = replace_lines(document, statement.lineno, last, *comments, *lines)
+        comments = [f"{indentation}{comment}" for comment in _comments(document, statement.lineno, branch.last)]
+        edit = replace_lines(document, statement.lineno, branch.last, *comments, f"{indentation}{begin}{call}")
         yield Fix("Have both branches in the graph: torch.cond", (edit,), (), True)
-
-
-def _of_expression(document: Document, statement: ast.stmt) -> tuple[int, Sequence[str]] | None:
-    """Return last line and new text for ``y = a if test else b`` and ``return a if test else b``."""
-    match statement:
-        case ast.Assign([ast.Name(name)], ast.IfExp() as value):
-            begin = f"{name} = "
-        case ast.Return(ast.IfExp() as value):
-            begin = "return "
-        case _:
-            return None
-    call = _cond(document, value.test, value.body, value.orelse)
-    return statement.end_lineno or statement.lineno, [f"{document.indentation(statement.lineno)}{begin}{call}"]
-
-
-def _of_branch(document: Document, statement: ast.stmt) -> tuple[int, Sequence[str]] | None:
-    """Return the same for an ``if`` whose sides return or assign one name; the other side may follow it."""
-    match statement:
-        case ast.If(test, [ast.Return(ast.expr() as one)], []):
-            other_side = _next(document, statement)
-            if not isinstance(other_side, ast.Return) or other_side.value is None or not is_alone(document, other_side):
-                return None
-            begin, other, end = "return ", other_side.value, other_side.end_lineno
-        case ast.If(test, [ast.Return(ast.expr() as one)], [ast.Return(ast.expr() as other)]):
-            begin, end = "return ", statement.end_lineno
-        case ast.If(test, [ast.Assign([ast.Name(name)], one)], [ast.Assign([ast.Name(same)], other)]) if name == same:
-            begin, end = f"{name} = ", statement.end_lineno
-        case ast.If(test, [ast.Assign([ast.Name(name)], one)], []):
-            begin, other, end = f"{name} = ", ast.Name(name), statement.end_lineno
-        case _:
-            return None
-    call = _cond(document, test, one, other)
-    return end or statement.lineno, [f"{document.indentation(statement.lineno)}{begin}{call}"]
 
 
 def _comments(document: Document, first: int, last: int) -> Iterator[str]:

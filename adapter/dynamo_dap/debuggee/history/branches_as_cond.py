@@ -1,0 +1,77 @@
+"""Makes a function's code with ``torch.cond`` instead of a branch, to be traced in a replay. Pure functions."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from dynamo_dap.debuggee.history.changed_traces import CannotChange
+from dynamo_dap.protocol.branches import Branch, branch_of
+from dynamo_dap.protocol.texts import NOT_PYTHON
+
+_UNKNOWN = "the source of the function is not known"
+
+
+def code_with_cond(code: types.CodeType, line: int, names: Mapping[str, Any]) -> types.CodeType:
+    """Return ``code`` with ``torch.cond`` for the branch that begins at ``line``; ``names`` are its globals.
+
+    Raises:
+        CannotChange: a side is more than one value, or the source is not that of ``code``.
+    """
+    if names.get("torch") is not sys.modules.get("torch"):
+        raise CannotChange("the function's module does not import torch by this name")
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+        original = _code_in(tree, code)
+    except NOT_PYTHON:
+        raise CannotChange(_UNKNOWN) from None
+    if original is None or original.co_code != code.co_code:
+        raise CannotChange(_UNKNOWN)
+    if not _replace(tree, line):
+        raise CannotChange("a side of the branch is more than one value")
+    changed = _code_in(tree, code)
+    if changed is None or set(changed.co_freevars) != set(code.co_freevars):
+        raise CannotChange("a side of the branch needs other variables")
+    return changed
+
+
+def _code_in(tree: ast.Module, code: types.CodeType) -> types.CodeType | None:
+    found = [compile(tree, code.co_filename, "exec", dont_inherit=True)]
+    for each in found:
+        if each.co_name == code.co_name and each.co_firstlineno == code.co_firstlineno:
+            return each
+        found += [one for one in each.co_consts if isinstance(one, types.CodeType)]
+    return None
+
+
+def _replace(tree: ast.Module, line: int) -> bool:
+    for node in ast.walk(tree):
+        for _, body in ast.iter_fields(node):
+            if not isinstance(body, list):
+                continue
+            for at, statement in enumerate(body):
+                if not isinstance(statement, ast.stmt) or statement.lineno != line:
+                    continue
+                branch = branch_of(statement, body[at + 1] if at + 1 < len(body) else None)
+                if branch is not None:
+                    body[at : at + 1] = [_as_cond(branch, statement)]
+                    return True
+    return False
+
+
+def _as_cond(branch: Branch, statement: ast.stmt) -> ast.stmt:
+    nothing = ast.arguments([], [], None, [], [], None, [])
+    sides = [ast.Lambda(nothing, _copied(side)) for side in (branch.one, branch.other)]
+    call = ast.Call(ast.Attribute(ast.Name("torch", ast.Load()), "cond", ast.Load()), [branch.test, *sides], [])
+    target = branch.target
+    made: ast.stmt = ast.Return(call) if target is None else ast.Assign([ast.Name(target, ast.Store())], call)
+    return ast.fix_missing_locations(ast.copy_location(made, statement))
+
+
+def _copied(side: ast.expr) -> ast.expr:
+    """Return one side as a copy if it may be an input, which ``torch.cond`` must not return."""
+    return ast.Call(ast.Attribute(side, "clone", ast.Load()), [], []) if isinstance(side, ast.Name) else side

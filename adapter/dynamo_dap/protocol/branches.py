@@ -1,0 +1,45 @@
+"""Finds the branches that ``torch.cond`` can replace: each side is one value. Pure functions over syntax trees."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A choice between two values."""
+
+    target: str | None
+    """The name that gets the value; None if it is returned."""
+    test: ast.expr
+    one: ast.expr
+    other: ast.expr
+    last: int
+    """The last line."""
+
+
+def branch_of(statement: ast.stmt, following: ast.stmt | None) -> Branch | None:
+    """Return the choice of a conditional expression, or of an ``if`` whose other side may be the ``following`` one."""
+    target: Any = None
+    end = statement.end_lineno or statement.lineno
+    match statement:
+        case ast.Assign([ast.Name(target)], ast.IfExp(test, one, other)):
+            pass
+        case ast.Return(ast.IfExp(test, one, other)):
+            pass
+        case ast.If(test, [ast.Return(ast.expr() as one)], []):
+            if not isinstance(following, ast.Return) or following.value is None:
+                return None
+            other, end = following.value, following.end_lineno or following.lineno
+        case ast.If(test, [ast.Return(ast.expr() as one)], [ast.Return(ast.expr() as other)]):
+            pass
+        case ast.If(test, [ast.Assign([ast.Name(target)], one)], [ast.Assign([ast.Name(same)], other)]):
+            if target != same:
+                return None
+        case ast.If(test, [ast.Assign([ast.Name(target)], one)], []):
+            other = ast.Name(target, ast.Load())
+        case _:
+            return None
+    return Branch(target, test, one, other, end)
