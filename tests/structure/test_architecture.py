@@ -40,9 +40,8 @@ def test_every_lock_of_the_program_has_a_level() -> None:
         for path in (_OURS / "debuggee").rglob("*.py")
         if plain.search(path.read_text(encoding="utf-8"))
     }
-    # Another thread releases the one that waits for a message to pydevd. Minifying replaces a lock of torch.
-    others = {"agent/interruption.py", "eager/pydevd_messages.py", "torch_api/minifying.py"}
-    assert found == {"wrapping/locks.py", *others}
+    # Another thread releases the one that waits for a message to pydevd.
+    assert found == {"wrapping/locks.py", "agent/interruption.py", "eager/pydevd_messages.py"}
 
 
 @pytest.mark.parametrize(
