@@ -393,12 +393,8 @@ def _about_counting(values: list[str], modules: int, read: _Read) -> list[str]:
         return [f"{modules} modules share this code, and their compiles count together; to allow as many: {limit}"]
     whole = [int(value) for value in values if value.isdigit()]
     steps = {later - earlier for earlier, later in itertools.pairwise(whole)}
-    if (
-        len(whole) > _COUNTED
-        and steps == {1}
-        and len(whole) == len(values)
-        and not read.subject.startswith(("size ", "len("))
-    ):
+    is_counting = len(values) == len(whole) > _COUNTED and steps == {1}
+    if is_counting and not read.subject.startswith(("size ", "len(")):
         return ["its values count up, like a step number: keep it outside the compiled function, or in a tensor"]
     return []
 
