@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import socket
 import tempfile
 import threading
 import time
@@ -17,6 +16,7 @@ import msgspec
 import pytest
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.local_sockets import connect_locally
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
 from tests.client import Fixture, Session
@@ -238,8 +238,7 @@ def test_a_wrong_token_offers_no_session(family: Family, tmp_path: Path) -> None
     assert files[0].stat().st_mode & 0o077 == 0
     assert files[0].parent.stat().st_mode & 0o077 == 0
     host, _, port = json.loads(files[0].read_text())["address"].rpartition(":")
-    assert host == "127.0.0.1"
-    connection = Connection(SocketStream(socket.create_connection((host, int(port)), timeout=10)), "server")
+    connection = Connection(SocketStream(connect_locally(host, int(port), DEADLINE)), "server")
     connection.start(NoReceiver())
     offer = {"token": "guessed", "processId": 1, "host": "127.0.0.1", "port": 1, "accessToken": "x"}
     with pytest.raises(RequestFailed, match="token"):

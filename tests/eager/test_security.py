@@ -1,9 +1,7 @@
-"""A debugger runs code, so only its owner may reach it: every socket is on loopback, every one wants a token."""
+"""A debugger runs code, so only its owner may reach it: no socket is on the network, every one wants a token."""
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +11,7 @@ import psutil
 import pytest
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.local_sockets import connect_locally
 from dynamo_dap.protocol.streams import SocketStream
 from tests.client import FIXTURES, Session
 from tests.client.free_program import FreeProgram
@@ -34,19 +33,21 @@ def family(new_session: NewSession) -> Family:
     return Family(new_session)
 
 
-def listening_addresses(mark: str) -> list[str]:
-    """Where the processes of a session listen."""
-    return [
-        connection.laddr.ip
-        for process in marked_with(mark)
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
+def ports(mark: str) -> list[Any]:
+    """The ports on which the processes of a session listen."""
+    found = [each for process in marked_with(mark) for each in process.net_connections("inet")]
+    return [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
+
+
+def names(mark: str) -> set[str]:
+    """The abstract sockets on which they listen."""
+    found = [each.laddr for process in marked_with(mark) for each in process.net_connections("unix")]
+    return {name for name in found if name.startswith("@dynamo-dap-")}
 
 
 def show_token(address: tuple[str, int], token: str) -> None:
     """Knock with a token. Raises ``RequestFailed`` when it is not wanted."""
-    connection = Connection(SocketStream(socket.create_connection(address, timeout=DEADLINE)), "peer")
+    connection = Connection(SocketStream(connect_locally(*address, DEADLINE)), "peer")
     connection.start(NoReceiver())
     try:
         connection.request("dynamoAuthorize", {"token": token}, timeout=DEADLINE)
@@ -54,16 +55,19 @@ def show_token(address: tuple[str, int], token: str) -> None:
         connection.close()
 
 
-def test_every_socket_of_a_session_is_on_loopback(family: Family, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstract sockets")
+def test_a_session_takes_no_port(family: Family, tmp_path: Path) -> None:
+    """A remote window of VS Code offers each port for forwarding."""
     program = tmp_path / "program.py"
     program.write_text(FORKS)
     with family.parent.launching(program):
         # While all are listened on: for debugpy, for children.
-        addresses = listening_addresses(family.parent.mark)
+        found = names(family.parent.mark)
+        assert ports(family.parent.mark) == []
     family.wait_until_asked()
-    addresses += listening_addresses(family.parent.mark)
-    assert len(addresses) >= 3, "the sockets for debugpy, for children, and the child's own were there"
-    assert all(ipaddress.ip_address(address).is_loopback for address in addresses), addresses
+    found |= names(family.parent.mark)
+    assert len(found) >= 3, "the sockets for debugpy, for children, and the child's own were there"
+    assert ports(family.parent.mark) == []
     with family.child():
         pass
     assert family.parent.wait_for_exit() == 0
@@ -85,11 +89,12 @@ def test_a_child_process_that_listens_wants_its_token_and_keeps_waiting_for_it(f
 
 
 POSES_AS_DEBUGPY = """#!{python}
-import json, os, socket, sys
+import json, os, sys
+from dynamo_dap.protocol.local_sockets import connect_locally
 job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
 host, port = job["debugpyAddress"].split(":")
 for shown in ("null", '"guessed"', '"' + job["token"] + '"'):
-    peer = socket.create_connection((host, int(port)))
+    peer = connect_locally(host, int(port), None)
     received = b""
     while b"pydevdAuthorize" not in received:
         received += peer.recv(1000)

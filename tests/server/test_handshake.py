@@ -18,10 +18,11 @@ from tests.server.programs import write
 
 AGENT = """\
 #!{python}
-import json, os, socket, sys, time
+import json, os, sys, time
+from dynamo_dap.protocol.local_sockets import connect_locally
 job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
 host, port = job["address"].split(":")
-server = socket.create_connection((host, int(port)))
+server = connect_locally(host, int(port), None)
 received = b""
 def send(**message):
     body = json.dumps({{"seq": 1, **message}}).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,15 +116,16 @@ def test_a_held_program_is_terminated(session: Session, tmp_path: Path) -> None:
 
 
 def test_another_process_cannot_pose_as_the_agent(session: Session, tmp_path: Path) -> None:
-    """The port of the agent is open to every program of this machine; the token is not."""
+    """The socket of the agent is open to every program of this machine; the token is not."""
     python = write(
         tmp_path,
-        "#!/usr/bin/env python3\n"
-        "import json, os, socket, sys\n"
+        f"#!{sys.executable}\n"
+        "import json, os, sys\n"
+        "from dynamo_dap.protocol.local_sockets import connect_locally\n"
         "host, port = json.loads(os.environ['DYNAMO_DAP_LAUNCH'])['address'].split(':')\n"
         'for body in (b\'{"seq":1,"type":"request","command":"dynamoAuthorize",'
         '"arguments":{"token":"guessed"}}\', b\'{"seq":1,"type":"request","command":"initialize"}\', b\'[]\'):\n'
-        "    peer = socket.create_connection((host, int(port)))\n"
+        "    peer = connect_locally(host, int(port), None)\n"
         "    peer.sendall(b'Content-Length: %d\\r\\n\\r\\n' % len(body) + body)\n"
         "    answer = b''\n"
         "    while data := peer.recv(1000): answer += data\n"

@@ -6,12 +6,12 @@ The members are connections of the test's own, so that the order is the test's.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 from dynamo_dap.protocol.contract import AUTHORIZE, ErrorId, introduction
+from dynamo_dap.protocol.local_sockets import connect_locally
 from dynamo_dap.protocol.messages import Event, Request, Response, encode_body, to_builtins
 from dynamo_dap.protocol.ranks import (
     PAUSE_RANK,
@@ -66,7 +66,7 @@ class Member(HandshakeReceiver):
         self._meeting = meeting
         self._heard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         target = meeting.target
-        connected = socket.create_connection((target.host, target.port))
+        connected = connect_locally(target.host, target.port, None)
         self._connection = LoopConnection(SocketStream(connected), name, self)
         self._arrival = introduction(target.access_token or "", Newcomer(name))
 

@@ -70,13 +70,14 @@ def test_a_program_that_listens_outlives_them_too(session: Session) -> None:
 
 
 UNAUTHENTICATED_FIRST = """#!{python}
-import contextlib, json, os, resource, socket, sys
+import contextlib, json, os, resource, sys
+from dynamo_dap.protocol.local_sockets import connect_locally
 resource.setrlimit(resource.RLIMIT_NOFILE, (512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
 for name in ("address", "debugpyAddress"):
     host, port = job[name].split(":")
     for number in range(100):
-        peer = socket.create_connection((host, int(port)))
+        peer = connect_locally(host, int(port), None)
         with contextlib.suppress(OSError):  # cut off already
             number % 2 or peer.sendall(b"Content-Length: 250000000\\r\\n\\r\\n" + b"x" * 100_000)
         os.set_inheritable(peer.detach(), True)  # open as long as the program runs
@@ -85,7 +86,7 @@ os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 
 
 def test_a_launched_program_comes_through_a_crowd_of_them(session: Session, tmp_path: Path) -> None:
-    """They came first, at both ports that a program and its debugpy connect to, and the server may open few files."""
+    """They came first, at both sockets that a program and its debugpy connect to, and the server may open few files."""
     python = tmp_path / "python"
     python.write_text(UNAUTHENTICATED_FIRST.format(python=sys.executable))
     python.chmod(0o755)

@@ -44,6 +44,36 @@ test("a recompile says which value changed and what to do", async ({ gestures, v
     await expect(page.locator(".statusbar"), "the link opens the line").toContainText(`Ln ${line},`);
 });
 
+test("of a session, only the program's own port is offered for forwarding", async ({ gestures, vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    await workspace.write("served.py", SERVED);
+    await gestures.do("open the file", () => vscode.openFile("served.py"));
+    await gestures.do("click left of the line", () => editor.clickBreakpoint(10));
+    await gestures.do("F5", () => vscode.startDebugging());
+    await debug.waitForStop(at("compute", "served.py", 10));
+    await gestures.do("the view of ports", () => vscode.command("Ports: Focus on Ports View"));
+    const rows = page.locator(".panel .monaco-list-row", { hasText: /python/ });
+    await expect(rows, "VS Code finds ports of the session").not.toHaveCount(0, { timeout: 60_000 });
+    await page.screenshot({ path: "/tmp/first/ports.png" });
+    await expect(rows).toHaveCount(1);
+});
+
+/** A program that listens itself. */
+const SERVED = `import socket
+
+import torch
+
+listening = socket.create_server(("127.0.0.1", 0))
+
+
+@torch.compile(backend="eager")
+def compute(x):
+    return x + 1
+
+
+compute(torch.ones(2))
+`;
+
 /** A training loop that hands its step as a number: it is compiled again for each of the first steps. */
 const STEPS = `import torch
 

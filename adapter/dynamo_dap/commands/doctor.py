@@ -10,7 +10,6 @@ import argparse
 import os
 import queue
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from dynamo_dap import __version__
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.consent import visible
 from dynamo_dap.protocol.contract import LOG_VARIABLE, RECORDS_VARIABLE
+from dynamo_dap.protocol.local_sockets import address_of, connect_locally, listen_locally
 from dynamo_dap.protocol.messages import Event, to_builtins
 from dynamo_dap.protocol.own_code import own_code
 from dynamo_dap.protocol.types import InitializeRequestArguments, SourceBreakpoint
@@ -156,7 +156,7 @@ def _checks(python: str) -> Iterator[Check]:
     yield _package(facts, "debugpy", "debugs ordinary Python", is_needed=True)
     yield _package(facts, "triton", "lets Triton kernels be debugged", is_needed=False)
     yield _compiler()
-    yield _loopback()
+    yield _connections()
     yield _ptrace(_PTRACE_SCOPE)
     yield _folder("records", records_base(), RECORDS_VARIABLE)
     if facts.cache_folder is not None:
@@ -245,13 +245,13 @@ def _compiler() -> Check:
     return Check("C++ compiler", "warning", "not found", "Inductor needs one for programs on the CPU: install g++.")
 
 
-def _loopback() -> Check:
+def _connections() -> Check:
     try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname()[:2], 10).close()
+        with listen_locally() as listening:
+            connect_locally(*address_of(listening), timeout=10).close()
     except OSError as error:
-        return Check("loopback", "problem", str(error), "The debugger's processes talk over 127.0.0.1: allow that.")
-    return Check("loopback", "ok", "127.0.0.1 can be reached")
+        return Check("connections", "problem", str(error), "The debugger's processes must connect to each other.")
+    return Check("connections", "ok", "the debugger's processes can connect to each other")
 
 
 def _ptrace(scope_file: Path) -> Check:

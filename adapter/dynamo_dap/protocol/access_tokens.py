@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dynamo_dap.protocol.local_sockets import is_local_name
 from dynamo_dap.protocol.private_files import is_private
 
 _DIRECTORY_NAME = "dynamo-dap"
@@ -125,7 +126,7 @@ def _same_host(listening: str, wanted: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Return whether ``host`` can only be reached from this machine."""
-    if host.lower() == "localhost":
+    if host.lower() == "localhost" or is_local_name(host):
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

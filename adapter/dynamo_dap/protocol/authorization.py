@@ -65,6 +65,8 @@ class Welcome(Struct, rename="camel", omit_defaults=True):
 
 def keep_alive(connected: socket.socket) -> None:
     """End the connection within minutes if the other machine or the network disappears."""
+    if connected.family == getattr(socket, "AF_UNIX", None):
+        return
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _QUIET_SECONDS),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import socket
 from collections.abc import Callable
 
 import msgspec
@@ -42,6 +41,7 @@ from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
+from dynamo_dap.server.outgoing import connect_to
 from dynamo_dap.server.routing import Router
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class RankMember:
     async def join(self, target: ConnectTarget) -> None:
         """Join the meeting at ``target``; warn the user if it cannot be reached."""
         try:
-            connected = await asyncio.wait_for(_connected(target), _TIMEOUT)
+            connected = await asyncio.wait_for(connect_to(target), _TIMEOUT)
             connection = LoopConnection(SocketStream(connected), "ranks", HandshakeReceiver("the meeting of the ranks"))
             connection.receiver = self
             self._connection = connection
@@ -235,14 +235,3 @@ class RankMember:
         except RequestRefused as refusal:
             _log.info("'%s' for all ranks is refused here: %s", command, refusal)
             answer(Response(request.seq, command, success=False, body=msgspec.Raw(b"null")))
-
-
-async def _connected(target: ConnectTarget) -> socket.socket:
-    connecting = socket.socket()
-    connecting.setblocking(False)
-    try:
-        await asyncio.get_running_loop().sock_connect(connecting, (target.host, target.port))
-    except BaseException:
-        connecting.close()
-        raise
-    return connecting

@@ -36,6 +36,7 @@ from dynamo_dap.server.launching.processes import ChildProcess, OwnedProcess, de
 from dynamo_dap.server.launching.program import Changes, Job, with_changes
 from dynamo_dap.server.launching.terminal_process import TerminalCommand, TerminalProcess
 from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection, until_any
+from dynamo_dap.server.outgoing import connect_to
 from dynamo_dap.server.own_folder import CrashFolder
 
 _log = logging.getLogger(__name__)
@@ -228,30 +229,12 @@ def _died_before_connecting(process: OwnedProcess, job: Job) -> StartRefused:
 async def _connect(target: ConnectTarget) -> socket.socket:
     where = f"{target.host}:{target.port}"
     try:
-        return await asyncio.wait_for(_connect_to_any_address(target), _CONNECT_TIMEOUT)
+        return await asyncio.wait_for(connect_to(target), _CONNECT_TIMEOUT)
     except (ConnectionRefusedError, asyncio.TimeoutError, TimeoutError):
         text = f"no program listens at {where}. It must be running, and have called dynamo_dap.listen() with that port."
         raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
     except OSError as error:
         raise StartRefused(ErrorId.CANNOT_ATTACH, f"cannot connect to {where}: {error.strerror or error}") from None
-
-
-async def _connect_to_any_address(target: ConnectTarget) -> socket.socket:
-    loop = asyncio.get_running_loop()
-    problem: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM):
-        connecting = socket.socket(family, kind, protocol)
-        connecting.setblocking(False)
-        try:
-            await loop.sock_connect(connecting, address)
-            return connecting
-        except OSError as error:
-            connecting.close()
-            problem = error
-        except BaseException:
-            connecting.close()
-            raise
-    raise problem or OSError("no address")
 
 
 @dataclass(frozen=True)

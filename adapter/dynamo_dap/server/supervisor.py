@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -104,10 +103,11 @@ def _wait(program: subprocess.Popen[bytes]) -> int:
 def _connect(job: dict[str, Any], orders: _Orders, introduced: dict[str, object]) -> Connection:
     from dynamo_dap.protocol.connection import Connection
     from dynamo_dap.protocol.contract import AUTHORIZE
+    from dynamo_dap.protocol.local_sockets import connect_locally
     from dynamo_dap.protocol.streams import SocketStream
 
     host, _, port = job["address"].rpartition(":")
-    connected = socket.create_connection((host, int(port)), timeout=_ANSWER_TIMEOUT)
+    connected = connect_locally(host, int(port), _ANSWER_TIMEOUT)
     connection = Connection(SocketStream(connected), "server")
     orders.connection = connection
     connection.start(orders)

@@ -20,6 +20,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.frames import GLOBALS_FILE
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
+from dynamo_dap.protocol.local_sockets import connect_locally, is_local_name
 
 _SETTINGS = {
     # On Python 3.10 it would replace the frame evaluation hook, which Dynamo uses.
@@ -34,6 +35,7 @@ _NO_COMMAND = -1
 _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
 _STEP_OVER, _STEP_OVER_MY_CODE, _STEP_RETURN, _STEP_RETURN_MY_CODE = 108, 159, 109, 160
 _DISPOSAL_SECONDS = 10.0
+_CONNECT_SECONDS = 10.0
 _LIBRARY_FILE = 1
 """``LIB_FILE``: a file that is never traced, but shown in stacks."""
 _MAKES_STACK = "make_get_thread_stack_message"
@@ -111,7 +113,7 @@ def connect(
         DebugpyMissing: another client of debugpy debugs this process.
     """
     _wait_until_disposed()
-    with _greeted(greet):
+    with _connecting(greet):
         sys.modules["pydevd"].settrace(
             host=host,
             port=port,
@@ -128,17 +130,18 @@ def connect(
 
 
 @contextlib.contextmanager
-def _greeted(greet: Callable[[socket.socket], None] | None) -> Iterator[None]:
-    """Make pydevd's next connection begin with ``greet``."""
-    if greet is None:
-        yield
-        return
+def _connecting(greet: Callable[[socket.socket], None] | None) -> Iterator[None]:
+    """Let pydevd also connect to local sockets, and begin its next connection with ``greet``."""
     pydevd: Any = sys.modules["pydevd"]
     connected = pydevd.start_client
 
     def start_client(host: str, port: int) -> socket.socket:
-        made: socket.socket = connected(host, port)
-        greet(made)
+        made: socket.socket = (
+            connect_locally(host, port, _CONNECT_SECONDS) if is_local_name(host) else connected(host, port)
+        )
+        made.settimeout(None)
+        if greet is not None:
+            greet(made)
         return made
 
     pydevd.start_client = start_client

@@ -4,8 +4,8 @@ The functions that start processes are wrapped. A Python that runs the user's pr
 a forked process calls ``_after_fork``. The fork server of multiprocessing runs unchanged; the start-up data of its
 workers makes them run ``entry.py``.
 
-A child asks for its own session: it listens on loopback, sends the address to its parent's server, and waits until a
-session is configured, the server refuses, or the time is up. This runs on the thread that starts the process; in the
+A child asks for its own session: it listens on this machine, sends the address to its parent's server, and waits until
+a session is configured, the server refuses, or the time is up. This runs on the thread that starts the process; in the
 child on its main thread before its program, or on the only thread of a fork.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import socket
 import sys
 import threading
 import time
@@ -44,6 +43,7 @@ from dynamo_dap.protocol.contract import (
     RunsOnEventBody,
     introduction,
 )
+from dynamo_dap.protocol.local_sockets import connect_locally
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.ranks import Rank, invitation_text
@@ -268,7 +268,7 @@ def _connect(invitation_file: str) -> _Offer | None:
         with open(invitation_file, "rb") as file:
             invitation = msgspec.json.decode(file.read(), type=Invitation)
         host, _, port = invitation.address.rpartition(":")
-        connected = socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS)
+        connected = connect_locally(host, int(port), _ANSWER_SECONDS)
     except OSError:
         return None
     connection = Connection(SocketStream(connected), "server")

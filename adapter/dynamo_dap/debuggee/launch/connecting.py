@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import queue
-import socket
 import sys
 
 from dynamo_dap.debuggee.agent.agent import Agent
@@ -22,6 +21,7 @@ from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
 from dynamo_dap.protocol.authorization import NamedServer, Welcome, keep_alive
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import AUTHORIZE, CONNECT_VARIABLE, introduction
+from dynamo_dap.protocol.local_sockets import connect_locally
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode
 from dynamo_dap.protocol.ranks import rank_in, scheduled_rank_in
 from dynamo_dap.protocol.streams import SocketStream
@@ -35,7 +35,7 @@ def connect_to(server: NamedServer) -> bool:
 
     Raises: PermissionError: the server refuses this program or its token. OSError: no server listens there.
     """
-    connected = socket.create_connection((server.host, server.port), timeout=_SECONDS)
+    connected = connect_locally(server.host, server.port, _SECONDS)
     keep_alive(connected)
     connection = Connection(SocketStream(connected), "server")
     receiver = _ServerReceiver(connection, server)

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import functools
 import os
-import socket
 import sys
 import threading
 import time
@@ -56,6 +55,7 @@ from dynamo_dap.protocol.contract import (
 )
 from dynamo_dap.protocol.forecasts import ForecastRun
 from dynamo_dap.protocol.hashed_calls import SUFFIX as HASHED_SUFFIX
+from dynamo_dap.protocol.local_sockets import connect_locally
 from dynamo_dap.protocol.ranks import read_invitation_text
 from dynamo_dap.protocol.streams import SocketStream
 
@@ -270,7 +270,7 @@ def _run_with_debugpy(agent: Agent, program: Program, description: LaunchDescrip
 
 def _connect(agent: Agent, description: LaunchDescription, address: str) -> None:
     host, _, port = address.rpartition(":")
-    stream = SocketStream(socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS))
+    stream = SocketStream(connect_locally(host, int(port), _CONNECT_SECONDS))
     connection = Connection(stream, "server")
     agent.attach_client(connection)
     connection.start(_LaunchedReceiver(connection, agent))

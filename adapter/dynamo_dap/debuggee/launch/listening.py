@@ -6,6 +6,7 @@ normally.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import secrets
@@ -23,6 +24,7 @@ from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId, ProcessInformation
+from dynamo_dap.protocol.local_sockets import address_of, listen_locally
 from dynamo_dap.protocol.messages import ProtocolError, Request, decode
 from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
@@ -72,23 +74,21 @@ def is_listening() -> bool:
 def listen_privately(agent: Agent) -> tuple[str, int, str]:
     """Allow attaching; return a host and port of this machine, and the required token."""
     global _private_listener
-    _private_listener = listener = _bind("127.0.0.1", 0)
-    listener.listen()
+    _close_listeners_in_forks()
+    _private_listener = listener = listen_locally()
     token = secrets.token_urlsafe(32)
     own_thread("acceptor", _Acceptor(listener, token, agent).run).start()
-    host, port = listener.getsockname()
-    return host, port, token
+    return *address_of(listener), token
 
 
-_has_bound = False
+@functools.cache
+def _close_listeners_in_forks() -> None:
+    os.register_at_fork(after_in_child=_forget_listeners)
 
 
 def _bind(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to the address, and does not listen yet."""
-    global _has_bound
-    if not _has_bound:
-        _has_bound = True
-        os.register_at_fork(after_in_child=_forget_listeners)
+    _close_listeners_in_forks()
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         if port:  # reuse an address that another program has just used; a free port must be entirely free

@@ -1,4 +1,4 @@
-"""Listens on loopback for a started program's agent and debugpy, and authenticates them.
+"""Listens on this machine for a started program's agent and debugpy, and authenticates them.
 
 Runs on the event loop. Each expected process has its own random token; a connection without a valid token gets a
 failure response and is closed. debugpy sends its token only when asked.
@@ -18,6 +18,7 @@ import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId, Invitation
+from dynamo_dap.protocol.local_sockets import address_of, listen_locally
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
@@ -30,22 +31,24 @@ OnAccepted = Callable[[LoopConnection, msgspec.Raw], None]
 
 
 class Listener:
-    """Listens on a free port of 127.0.0.1, unless another address is given."""
+    """Listens for processes of this machine, unless an address is given."""
 
     who: ClassVar[str]
     """The expected programs, for log messages."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, host: str | None = None, port: int = 0) -> None:
         """Begin to listen. Raises ``OSError`` if the address is not available."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family)
+        if host is None:
+            self._socket = listen_locally()
+        else:
+            self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._unauthenticated = UnauthenticatedConnections()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     @property
     def address(self) -> str:
         """The address as ``HOST:PORT``."""
-        host, port = self._socket.getsockname()[:2]
+        host, port = address_of(self._socket)
         return f"{host}:{port}"
 
     def close(self) -> None:
