@@ -24,6 +24,7 @@ from dynamo_dap.terminal.breakpoints import BreakpointRequest, UsageError, parse
 from tests.client import FIXTURES, Fixture, processes
 from tests.client.environments import alone, own_command
 from tests.client.timeline import DEADLINE
+from tests.end_to_end.test_compile_progress import FORWARD, WAITING
 
 COMPILE_TIME = ["--mode", "compile-time", "--no-eager"]
 
@@ -349,6 +350,22 @@ def test_typed_at_a_terminal(environment: dict[str, str]) -> None:
     terminal.type("\x03")
     terminal.wait_for("(dynamo)")
     terminal.type("quit\r")
+    assert terminal.close() == 0
+
+
+def test_a_long_compile_is_shown(environment: dict[str, str], tmp_path: Path) -> None:
+    program, go = tmp_path / "program.py", tmp_path / "forward"
+    program.write_text(WAITING + FORWARD.replace('"forward"', repr(str(go))))
+    last = len(program.read_text().splitlines())
+    terminal = Terminal([str(program), f"--break={program}:{last}"], environment)
+    terminal.wait_for("in <module> at")
+    terminal.wait_for("(dynamo)")
+    terminal.type("c\r")
+    terminal.wait_for("patient compiles scale (")
+    go.touch()
+    terminal.wait_for("6.0")
+    terminal.wait_for("(dynamo)")
+    terminal.type("q\r")
     assert terminal.close() == 0
 
 

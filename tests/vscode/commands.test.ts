@@ -2,6 +2,7 @@
 
 import type { Locator } from "@playwright/test";
 import { readdir } from "node:fs/promises";
+import { join } from "node:path";
 
 import { expect, test } from "./harness/test.js";
 
@@ -19,6 +20,7 @@ test("a run of the file is recorded, and its report is a page in an editor", asy
     const report = page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
     await expect(report.locator(".item h3").first()).toContainText("Graph break at graph_break.py", LATE);
     await expect(report.locator("#timeline")).toBeVisible();
+    await expect(report.locator("body"), "the editors of the dark theme").toHaveCSS("background-color", "rgb(31, 31, 31)");
     const compile = report.locator("details", { hasText: "train_step [0/0]" }).first();
     await report.locator(".item").first().getByRole("link", { name: "[0/0]" }).click();
     await expect(compile, "links lead through the page").toHaveAttribute("open", "");
@@ -46,6 +48,11 @@ test("a run of the file is profiled: a flame chart that leads to lines, and VS C
     await expect.poll(width, "it fills the chart").toBeGreaterThan(before + 100);
     await box(/^train_step: /).click();
     await expect(chart.locator("#details")).toContainText("3 × in all");
+    const program = chart.locator("h1 code");
+    await expect(program, "without its folder").toHaveText("graph_break.py");
+    await expect(program).toHaveAttribute("title", join(workspace.folder, "graph_break.py"));
+    await expect(chart.locator("#details a")).toHaveText(/^graph_break.py:\d+$/);
+    await expect(chart.locator("body"), "the editors of the dark theme").toHaveCSS("background-color", "rgb(31, 31, 31)");
     await picture("flame-chart");
     await chart.locator("#details a").click();
     await expect(page.locator(".tab.active", { hasText: "graph_break.py" })).toBeVisible();

@@ -52,9 +52,9 @@ test("of a session, only the program's own port is offered for forwarding", asyn
     await gestures.do("F5", () => vscode.startDebugging());
     await debug.waitForStop(at("compute", "served.py", 10));
     await gestures.do("the view of ports", () => vscode.command("Ports: Focus on Ports View"));
-    const rows = page.locator(".panel .monaco-list-row", { hasText: /python/ });
-    await expect(rows, "VS Code finds ports of the session").not.toHaveCount(0, { timeout: 60_000 });
-    await page.screenshot({ path: "/tmp/first/ports.png" });
+    // Other processes of this machine have ports, too.
+    const rows = page.locator(".panel .monaco-list-row", { hasText: workspace.folder });
+    await expect(rows.first(), "VS Code finds ports of the session").toBeVisible({ timeout: 60_000 });
     await expect(rows).toHaveCount(1);
 });
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from pathlib import PurePath
 from typing import Any
 
 from dynamo_dap.profile.files import changes
@@ -29,17 +30,19 @@ _HOW = (
 def flame_page(profile: Profile) -> Iterator[str]:
     """Return the page in parts."""
     data, left_out = _data(profile)
-    title = escape(" ".join(profile.program))
+    path, *arguments = profile.program
+    named, title = " ".join([PurePath(path).name, *arguments]), escape(" ".join(profile.program))
     note = f"<p class=note>Not drawn: {counted(left_out, 'call')}, the shortest.</p>" if left_out else ""
     body = (
-        f"<h1>Where the time of <code>{title}</code> went</h1><div id=stages></div><ul id=legend></ul>",
+        f"<h1>Where the time of <code title='{title}'>{escape(named)}</code> went</h1>",
+        "<div id=stages></div><ul id=legend></ul>",
         "<div id=bar><select id=threads aria-label='Thread'></select><button id=whole>Show All</button>",
         "<button id=in>Zoom in</button></div><div id=ruler></div><div id=chart></div>",
         f"<div id=details><span class=note>{_HOW}</span></div>{note}",
         data_element(data),
     )
     style, script = page_file("profile", "flame.css"), page_file("profile", "flame.js")
-    return html_shell(f"{' '.join(profile.program)}: compile time", style, body, [script])
+    return html_shell(f"{named}: compile time", style, body, [script])
 
 
 def _data(profile: Profile) -> tuple[dict[str, Any], int]:

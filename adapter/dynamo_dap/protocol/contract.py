@@ -243,6 +243,10 @@ class ImportingEventBody(Struct, rename="camel", omit_defaults=True):
     is_done: bool = False
 
 
+COMPILING = "torch.compile"
+"""Title of the progress of compiles."""
+
+
 class CompilingEventBody(Struct, rename="camel", omit_defaults=True):
     """Body of ``COMPILING_EVENT``."""
 

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 from dataclasses import dataclass
 
-from dynamo_dap.protocol.contract import CompilingEventBody
+from dynamo_dap.protocol.contract import COMPILING, CompilingEventBody
 from dynamo_dap.protocol.types import ProgressEndEventBody, ProgressStartEventBody, ProgressUpdateEventBody
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.client import Client
@@ -94,7 +94,7 @@ class CompileProgress:
     """The compiles of the program's threads. A stopped thread compiles nothing."""
 
     def __init__(self, client: Client, stopped: StoppedThreads) -> None:
-        self._progress = _Progress(client, "compile", "torch.compile", cancellable=False)
+        self._progress = _Progress(client, "compile", COMPILING, cancellable=False)
         self._stopped = stopped
         self._threads: dict[int, _Compiling] = {}
         self._timer: asyncio.TimerHandle | None = None

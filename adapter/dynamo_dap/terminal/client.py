@@ -63,17 +63,21 @@ from dynamo_dap.protocol.types import (
 )
 from dynamo_dap.protocol.user_files import read_regular
 
-INTRODUCTION = InitializeRequestArguments(
-    adapter_id="dynamo",
-    client_id="dynamo-dap-terminal",
-    client_name="dynamo-dap in the terminal",
-    path_format="path",
-    lines_start_at1=True,
-    columns_start_at1=True,
-    supports_variable_type=True,
-    supports_variable_paging=True,
-)
-"""The terminal's arguments for ``initialize``."""
+
+def introduction(*, runs_in_terminal: bool, shows_progress: bool) -> InitializeRequestArguments:
+    """Return the terminal's arguments for ``initialize``."""
+    return InitializeRequestArguments(
+        adapter_id="dynamo",
+        client_id="dynamo-dap-terminal",
+        client_name="dynamo-dap in the terminal",
+        path_format="path",
+        lines_start_at1=True,
+        columns_start_at1=True,
+        supports_variable_type=True,
+        supports_variable_paging=True,
+        supports_run_in_terminal_request=runs_in_terminal,
+        supports_progress_reporting=shows_progress,
+    )
 
 
 DEFAULT_COMMAND = (

@@ -14,8 +14,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import LISTING, ListingArguments
 from dynamo_dap.protocol.messages import Event, decode
@@ -32,9 +30,10 @@ from dynamo_dap.protocol.types import (
     Variable,
 )
 from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
-from dynamo_dap.terminal.client import INTRODUCTION, Client, PendingResponse, Server, ServerProcess, SourceText
+from dynamo_dap.terminal.client import Client, PendingResponse, Server, ServerProcess, SourceText, introduction
 from dynamo_dap.terminal.exception_filters import ExceptionFilters, headline_of, is_exit, is_uncaught
 from dynamo_dap.terminal.own_terminal import OwnTerminal
+from dynamo_dap.terminal.progress import Progress
 from dynamo_dap.terminal.prompt_state import Displays, PromptState
 from dynamo_dap.terminal.screen import CONTEXT_LINES, Screen
 
@@ -101,6 +100,7 @@ class Debugger:
         self._total_frames = 0
         self._last_shown: tuple[str, str | None] | None = None
         self._steps_by_instruction = False
+        self._progress = Progress(screen)
         self._pauses_next_thread = False
         """Whether to pause the program once it has a thread."""
         self._client: Client | None = None
@@ -139,10 +139,8 @@ class Debugger:
             reverse_requests={} if self._terminal is None else {"runInTerminal": self._terminal.run},
         )
         try:
-            introduction = msgspec.structs.replace(
-                INTRODUCTION, supports_run_in_terminal_request=self._terminal is not None
-            )
-            self._client.initialize(introduction)
+            has_user = self.screen.console.is_terminal
+            self._client.initialize(introduction(runs_in_terminal=self._terminal is not None, shows_progress=has_user))
             self._beginning = self._client.begin(self._request, self._configuration)
             self.state = State.CONFIGURING
             self.breakpoints.send_all(self._client)
@@ -535,6 +533,8 @@ class Debugger:
                 self.screen.breakpoint(changed)
         elif event.event == "thread":
             self._take_thread(decode(event.body, ThreadEventBody, "thread event"))
+        elif event.event in ("progressStart", "progressUpdate"):
+            self._progress.take(event)
         elif event.event == "exited":
             self.exit_code = decode(event.body, ExitedEventBody, "exited event").exit_code
         elif event.event == "terminated":

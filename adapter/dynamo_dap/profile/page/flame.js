@@ -81,7 +81,8 @@
     const details = byId("details");
     details.replaceChildren(made("b", frame.name), made("div", `${time(lasting)} here; ${frame.calls} × in all, ${time(frame.total)}, of that ${time(frame.own)} in itself. ${frame.stage}.`));
     if (frame.path) {
-      const place = made(editor ? "a" : "span", `${frame.path}:${frame.line}`);
+      const place = made(editor ? "a" : "span", `${frame.path.split(/[\\/]/).at(-1)}:${frame.line}`);
+      place.title = frame.path;
       if (editor) {
         place.addEventListener("click", () => editor.postMessage({ path: frame.path, line: frame.line }));
       }

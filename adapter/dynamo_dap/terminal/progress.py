@@ -1,0 +1,49 @@
+"""Shows long compiles, by lines: the program may write to the same terminal, so no line is overwritten.
+
+Runs on the prompt's thread. Lives as long as its ``Debugger``.
+"""
+
+from __future__ import annotations
+
+import time
+
+from dynamo_dap.protocol.contract import COMPILING
+from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.protocol.types import ProgressStartEventBody, ProgressUpdateEventBody
+from dynamo_dap.terminal.screen import Screen
+
+_FIRST_PAUSE = 5.0
+
+
+class Progress:
+    """Prints a message when another part of a compile begins, and then less and less often."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._id: str | None = None
+        self._what = ""
+        self._next = 0.0
+        self._pause = _FIRST_PAUSE
+
+    def take(self, event: Event) -> None:
+        """Take ``progressStart`` or ``progressUpdate``. That of a start is over when the prompt gets it."""
+        if event.event == "progressStart":
+            begun = decode(event.body, ProgressStartEventBody, "progressStart event")
+            if begun.title == COMPILING:
+                self._id, self._what = begun.progress_id, ""
+                self._show(begun.message or "")
+        else:
+            updated = decode(event.body, ProgressUpdateEventBody, "progressUpdate event")
+            if updated.progress_id == self._id:
+                self._show(updated.message or "")
+
+    def _show(self, message: str) -> None:
+        what, now = message.partition(" (")[0], time.monotonic()
+        if what != self._what:
+            self._pause = _FIRST_PAUSE
+        elif now < self._next:
+            return
+        else:
+            self._pause *= 2
+        self._what, self._next = what, now + self._pause
+        self._screen.note(message)
