@@ -15,6 +15,14 @@ export class QuickInput {
         await this.accept(`>${name}`, name);
     }
 
+    /** Types a text, accepts nothing, and returns the entries. */
+    async search(text: string): Promise<Locator> {
+        await this.page.keyboard.press("Escape");
+        await this.page.keyboard.press("Control+P");
+        await this.input.fill(text, { timeout: 3000 });
+        return this.entries;
+    }
+
     /** Moves the cursor to a 1-based line. */
     async goToLine(line: number): Promise<void> {
         await this.accept(`:${line}`, undefined);

@@ -1,0 +1,44 @@
+/** The keys of a stopped session, and the commands that the palette offers during a session only. */
+
+import { at } from "./harness/debug-panes.js";
+import { expect, test } from "./harness/test.js";
+import type { Workbench } from "./harness/workbench.js";
+
+const FILE = "basic.py";
+const OF_SESSIONS = ["Open Stage…", "Open Graph of This Frame"];
+
+/** Looks at the commands that begin with "Open". */
+async function expectCommands({ page, quickInput }: Workbench, count: number): Promise<void> {
+    await expect(async () => {
+        const entries = await quickInput.search(">torch.compile: Open");
+        await expect(entries.filter({ hasText: "Open Report" })).toBeVisible({ timeout: 3000 });
+        for (const name of OF_SESSIONS) {
+            await expect(entries.filter({ hasText: name }), name).toHaveCount(count, { timeout: 3000 });
+        }
+    }, "what the palette offers").toPass({ timeout: 30_000 });
+    await page.keyboard.press("Escape");
+}
+
+test("keys step back and view a tensor; a session's commands go when it ends", async ({ vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    const [first, call] = [await workspace.line(FILE, "first"), await workspace.line(FILE, "call")];
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(first);
+    await editor.setBreakpoint(call);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("compute", FILE, first));
+    await debug.press("F5");
+    await debug.waitForStop(at("compute", FILE, call));
+    await expect(async () => {
+        await page.keyboard.press("Alt+F10");
+        await expect(debug.row("call-stack", "compute", FILE, `${call}:`)).toBeHidden({ timeout: 5000 });
+    }, "Step Back").toPass({ timeout: 30_000 });
+    await page.keyboard.press("Control+Alt+v");
+    await expect(page.locator(".quick-input-title", { hasText: "View Tensor" })).toBeVisible();
+    await page.keyboard.press("Escape");
+
+    await expectCommands(vscode, 1);
+    await debug.press("Shift+F5");
+    await debug.waitForEnd();
+    await expectCommands(vscode, 0);
+});
