@@ -53,4 +53,6 @@ test("a new user gets from an empty environment to a stop in a cached call", asy
     await expect(debug.row("variables", "z =")).toContainText("[2.0, 2.0]");
     await debug.press("Shift+F5");
     await debug.waitForEnd();
+    const lens = vscode.page.locator(".codelens-decoration a", { hasText: /^1 graph/ });
+    await expect(lens, "the language server started after the installation").toBeVisible({ timeout: 60_000 });
 });
