@@ -279,12 +279,15 @@ def test_details_beyond_a_bound_are_left_out(logs: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the size is read from procfs")
 def test_memory_does_not_grow_with_a_log(logs: Path, tmp_path: Path) -> None:
     text = chosen_log(logs / "breaks").read_text()
+    # The largest size since the interpreter began: getrusage also counts the process that forked it.
     script = (
-        "import resource, sys\nfrom pathlib import Path\nfrom dynamo_dap.trace_logs.logs import read_trace\n"
+        "import sys\nfrom pathlib import Path\nfrom dynamo_dap.trace_logs.logs import read_trace\n"
         "record = read_trace(Path(sys.argv[1]), details_bound=2**20)\n"
-        "print(record.counts().compiles, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "size = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
+        "print(record.counts().compiles, size.split()[1])"
     )
     log, found = tmp_path / "large.log", []
     for size in (10_000_000, 60_000_000):
@@ -297,8 +300,8 @@ def test_memory_does_not_grow_with_a_log(logs: Path, tmp_path: Path) -> None:
         compiled, kilobytes = map(int, done.stdout.split())
         assert compiled == copies * len(compiles(logs / "breaks"))
         found.append(kilobytes * 1024)
-    # 2 GB at this slope are below 500 MB.
-    assert (found[1] - found[0]) / 50_000_000 < 0.15, found
+    slope = (found[1] - found[0]) / 50_000_000
+    assert found[0] + slope * 2_000_000_000 < 500_000_000, found
 
 
 def test_the_beginning_of_a_log_that_takes_long_is_reported_at_once(
