@@ -300,8 +300,8 @@ def test_memory_does_not_grow_with_a_log(logs: Path, tmp_path: Path) -> None:
         compiled, kilobytes = map(int, done.stdout.split())
         assert compiled == copies * len(compiles(logs / "breaks"))
         found.append(kilobytes * 1024)
-    slope = (found[1] - found[0]) / 50_000_000
-    assert found[0] + slope * 2_000_000_000 < 500_000_000, found
+    # It is 0.24: 14 compiles in each MB. A reader that keeps the texts has 0.56.
+    assert (found[1] - found[0]) / 50_000_000 < 0.4, found
 
 
 def test_the_beginning_of_a_log_that_takes_long_is_reported_at_once(
