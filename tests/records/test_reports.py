@@ -566,3 +566,34 @@ def test_a_recompile_is_not_due_to_a_size_that_became_dynamic(tmp_path: Path) ->
     found = [one for all_of in findings_of(record).values() for one in all_of]
     sizes = [one.text for one in found if one.failure is not None and "size mismatch" in one.failure.expression]
     assert sorted("maybe_mark_dynamic" in text for text in sizes) == [False, False, False, True]
+
+
+CHANGED_ONCE = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mode = "first"
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(1)
+        return x + 1 if self.mode == "first" else x - 1
+
+
+model = Model()
+compiled = torch.compile(model, backend="eager")
+for call in range(4):
+    compiled(torch.ones(2))
+    model.mode = "later"
+"""
+
+
+def test_an_attribute_that_changed_once_causes_one_compile(tmp_path: Path) -> None:
+    """The first compile refuses the later value in each call, although each other compile was made with it."""
+    (tmp_path / "program.py").write_text(CHANGED_ONCE, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
+    items = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
+    assert {item.subject: len(item.compiles) for item in items} == {"len(self.seen)": 2, "self.mode": 1}

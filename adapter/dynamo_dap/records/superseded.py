@@ -7,16 +7,19 @@ import re
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
 
 _SIZE = re.compile(r"size (?P<index>\d+) of (?P<name>.+)")
+_LITERAL = re.compile(r"-?\d+(\.\d*)?|True|False|None|'[^']*'")
 _SOURCES = re.compile(r"\.size\(\)\[(\d+)\]")
 
 
 def is_superseded(
     failure: GuardFailure, subject: str, compiled: Compile, function: CompiledFunction, subjects: set[tuple[str, str]]
 ) -> bool:
-    """Return whether a later compile had made the subject dynamic, and failed for another reason.
+    """Return whether a later compile accepts the subject's value, and failed for another reason.
 
     Torch checks each compile in its cache and notes one failed guard of each. After ``x.shape[0]`` became dynamic, the
-    guard of the first, static compile still fails for each new size, but the new compile is due to something else.
+    guard of the first, static compile still fails for each new size, but the new compile is due to something else. The
+    same holds for an attribute that changed once: the first compile refuses the value with which later ones were made.
+
     ``subject`` is what the failed guard is about, for instance ``size 0 of x``; ``subjects`` has that of each failed
     guard, with the id of its compile.
     """
@@ -30,9 +33,18 @@ def is_superseded(
     first = len(since) - since[::-1].index(failure.compile_id)
     failed = {identifier for identifier, _ in subjects}
     return any(
-        each in failed and (each, subject) not in subjects and source in _dynamic(one)
+        each in failed and (each, subject) not in subjects and (source in _dynamic(one) or _has_value(one, failure))
         for each, one in zip(since[first:], earlier[first:], strict=True)
     )
+
+
+def _has_value(compiled: Compile, failure: GuardFailure) -> bool:
+    """Return whether a compile was made for the value that fails again: the same guard failed with the same value."""
+    value = failure.value_now
+    if value is None or _LITERAL.fullmatch(value) is None:
+        return False  # equal texts of two objects do not make them equal
+    known = failure.compile_id, failure.expression, value
+    return any((one.compile_id, one.expression, one.value_now) == known for one in compiled.failures)
 
 
 def _dynamic(compiled: Compile) -> set[str]:
