@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from io import StringIO
-from typing import Any
 
 import msgspec
 from mcp_types import CallToolResult, TextContent
@@ -37,7 +36,7 @@ def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end
     )
 
 
-def _without_nan(value: Any) -> Any:
+def _without_nan(value: object) -> object:
     """JSON cannot represent a number that is not finite."""
     if isinstance(value, dict):
         return {key: _without_nan(one) for key, one in value.items()}

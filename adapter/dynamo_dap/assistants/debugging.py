@@ -127,7 +127,7 @@ class Debugging:
         """
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
-        configuration: dict[str, Any] = {
+        configuration: dict[str, object] = {
             "args": list(given.arguments),
             "cwd": str(given.folder),
             "console": "internalConsole",

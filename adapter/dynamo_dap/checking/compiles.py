@@ -130,7 +130,7 @@ class Recording:
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def around(*arguments: P.args, **keywords: P.kwargs) -> Any:
+            async def around(*arguments: P.args, **keywords: P.kwargs) -> object:
                 with self:
                     return await function(*arguments, **keywords)
 
@@ -153,7 +153,7 @@ def record() -> Recording: ...
 def record(function: Callable[P, R]) -> Callable[P, R]: ...
 
 
-def record(function: Callable[..., Any] | None = None) -> Any:
+def record(function: Callable[..., object] | None = None) -> object:
     """Record what torch.compile makes: ``with dynamo_dap.record() as made:``, or as a function's decorator.
 
     ``made`` has ``compiles``, ``graphs``, ``breaks``, ``recompiles``, ``skips`` and ``seconds``; it prints as a list,

@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def schema_of(command: str) -> dict[str, Any]:
+def schema_of(command: str) -> dict[str, object]:
     """Return the schema of a command's output."""
     of, layout = PRINTED[command]
     (schema,), components = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
@@ -78,8 +78,8 @@ def schema_of(command: str) -> dict[str, Any]:
     return {**head, **schema, "$defs": components}
 
 
-def _structs_in(of: Any) -> list[Any]:
-    found: list[Any] = []
+def _structs_in(of: object) -> list[Any]:
+    found: list[object] = []
     waiting = [msgspec.inspect.type_info(of)]
     while waiting:
         kind = waiting.pop()

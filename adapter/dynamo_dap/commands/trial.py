@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -61,9 +60,9 @@ class Cancelled(CannotTry):
 class Results(msgspec.Struct):
     """What a run computed, as ``debuggee.launch.trial`` writes it: a few numbers for each value."""
 
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     """The final values of ``__main__``."""
-    calls: list[Any] = []
+    calls: list[object] = []
     """The results of calls of compiled functions."""
     more_calls: int = 0
     """How many calls are not in ``calls``."""
@@ -459,7 +458,7 @@ def _last_line(errors: str) -> str:
     return (errors.strip().splitlines() or [""])[-1]
 
 
-def _are_equal(one: Any, other: Any) -> bool:
+def _are_equal(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=1e-6) or (math.isnan(one) and math.isnan(other))
     if isinstance(one, list) and isinstance(other, list):

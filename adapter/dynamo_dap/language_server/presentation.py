@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lsprotocol.types import (
     CodeAction,
@@ -108,7 +107,7 @@ class PlaceToTry:
     title: str | None
 
 
-def place_to_try(given: Sequence[Any]) -> PlaceToTry | None:
+def place_to_try(given: Sequence[object]) -> PlaceToTry | None:
     """Parse the command's arguments, one ``{"uri", "line", "title"?}``; return None for others."""
     match given:
         case [{"uri": str(uri), "line": int(line), **others}]:

@@ -235,7 +235,7 @@ class RecordServer(LanguageServer):
 
     # -- settings --------------------------------------------------------------------------------------------------
 
-    async def read_settings(self, given: Any) -> None:
+    async def read_settings(self, given: object) -> None:
         """Read the client's settings: those sent, else the answer to our request, else those of ``initialize``."""
         known = self.client_capabilities.workspace
         if known is not None and known.configuration:
@@ -246,13 +246,13 @@ class RecordServer(LanguageServer):
             given = given.get(SECTION, given)
         self.take_options(given)
 
-    def take_options(self, options: Any) -> None:
+    def take_options(self, options: object) -> None:
         """Read the options of ``initialize``."""
         if isinstance(options, dict):
             self._settings.update({name: value for name, value in options.items() if isinstance(value, bool)})
             self._trace.take(options)
 
-    async def settings_changed(self, given: Any) -> None:
+    async def settings_changed(self, given: object) -> None:
         """Read the client's settings (``workspace/didChangeConfiguration``)."""
         await self.read_settings(given)
         if self._trace.record is None:
@@ -468,7 +468,7 @@ def _add_answers(server: RecordServer) -> None:
         return server.actions(params)
 
     @server.command(TRY_FIX)
-    async def try_fix(*given: Any) -> None:
+    async def try_fix(*given: object) -> None:
         server.try_fix(given)
 
     @server.command(OPEN_RECORD)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -58,7 +57,7 @@ class TraceLogFollower:
         """Whether there is more to read at once."""
         return self._reader is not None
 
-    def take(self, given: dict[str, Any]) -> None:
+    def take(self, given: dict[str, object]) -> None:
         """Take the settings ``traceLog`` and ``pathMappings``; missing ones keep their value."""
         known = msgspec.to_builtins(self._settings) | {
             name: given[name] for name in ("traceLog", "pathMappings") if given.get(name) is not None

@@ -106,7 +106,7 @@ def cpu_profile(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _call_frame(frame: Frame) -> dict[str, Any]:
+def _call_frame(frame: Frame) -> dict[str, object]:
     # Lines count from 0 here.
     is_file = bool(frame.path) and not frame.path.startswith("<")
     url = Path(frame.path).as_uri() if is_file and Path(frame.path).is_absolute() else frame.path
@@ -119,7 +119,7 @@ def _call_frame(frame: Frame) -> dict[str, Any]:
     }
 
 
-def speedscope(profile: Profile) -> dict[str, Any]:
+def speedscope(profile: Profile) -> dict[str, object]:
     """Return all threads in speedscope's format."""
     return {
         "$schema": _SCHEMA,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 from pathlib import PurePath
-from typing import Any
 
 from dynamo_dap.profile.files import changes
 from dynamo_dap.profile.model import OTHERS, Profile, Track, frame_times, stage_times, stages_of
@@ -45,7 +44,7 @@ def flame_page(profile: Profile) -> Iterator[str]:
     return html_shell(f"{named}: compile time", style, body, [script])
 
 
-def _data(profile: Profile) -> tuple[dict[str, Any], int]:
+def _data(profile: Profile) -> tuple[dict[str, object], int]:
     """Return the page's data, with times in microseconds, and the number of calls left out."""
     stages = stage_times(profile, profile.main)
     calls, own, total = frame_times(profile)

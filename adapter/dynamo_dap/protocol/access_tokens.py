@@ -16,7 +16,6 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from dynamo_dap.protocol.local_sockets import is_local_name
 from dynamo_dap.protocol.private_files import is_private
@@ -84,7 +83,7 @@ def _writable_directory() -> Path:
     raise OSError("cannot store the access token: no private directory is writable")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> dict[str, object] | None:
     if not is_private(path, stat.S_ISREG):
         return None
     try:

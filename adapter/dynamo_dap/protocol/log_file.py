@@ -11,7 +11,6 @@ import re
 import stat
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -51,7 +50,7 @@ def loggable(body: object) -> str:
     return raw[:_SHOWN_CHARACTERS].decode(errors="replace")
 
 
-def _without_secrets(value: Any) -> Any:
+def _without_secrets(value: object) -> object:
     if isinstance(value, list):
         return [_without_secrets(item) for item in value]
     if isinstance(value, dict):
@@ -59,7 +58,7 @@ def _without_secrets(value: Any) -> Any:
     return value
 
 
-def _without_secret(name: str, value: Any) -> Any:
+def _without_secret(name: str, value: object) -> object:
     if name in _TOKENS and value is not None:
         return _HIDDEN
     if name == _ENVIRONMENT:

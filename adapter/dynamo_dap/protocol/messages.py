@@ -118,7 +118,7 @@ def _encoded(value: object) -> bytes:
         return _encoder.encode(_encodable(msgspec.to_builtins(value)))
 
 
-def _encodable(value: Any) -> Any:
+def _encodable(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, dict):

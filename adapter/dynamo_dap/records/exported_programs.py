@@ -101,7 +101,7 @@ def _program(name: str, text: bytes) -> ExportedProgram:
     return program
 
 
-def _constant(value: dict[str, Any]) -> str:
+def _constant(value: dict[str, object]) -> str:
     ((kind, found),) = value.items()
     return "None" if kind == "as_none" else visible(repr(found))
 

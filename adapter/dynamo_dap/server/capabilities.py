@@ -81,7 +81,7 @@ def offering(capabilities: Capabilities, filters: frozenset[str] | None) -> Capa
     return capabilities
 
 
-def _merged(known: Any, offered: Any) -> Any:
+def _merged(known: Any, offered: object) -> object:
     if known is None:
         return offered
     if isinstance(offered, list):

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -48,7 +47,7 @@ _OF_THE_PARENT = {
 
 
 async def start_session(
-    client: Client, given: dict[str, Any], name: str, target: ConnectTarget, meeting: ConnectTarget | None = None
+    client: Client, given: dict[str, object], name: str, target: ConnectTarget, meeting: ConnectTarget | None = None
 ) -> None:
     """Make the client start a session that attaches to ``target``, with the options in ``given``.
 
@@ -58,14 +57,14 @@ async def start_session(
 
 
 async def start_session_of_program(
-    client: Client, given: dict[str, Any], name: str, target: HandedOverTarget, meeting: ConnectTarget | None
+    client: Client, given: dict[str, object], name: str, target: HandedOverTarget, meeting: ConnectTarget | None
 ) -> None:
     """Make the client start a session for a program that connected by itself; ``target`` has its connection."""
     how = _how(given, meeting)
     await client.start_debugging({**how, "name": name, "handedOver": msgspec.to_builtins(target)})
 
 
-def _how(given: dict[str, Any], meeting: ConnectTarget | None) -> dict[str, Any]:
+def _how(given: dict[str, object], meeting: ConnectTarget | None) -> dict[str, object]:
     how = {key: value for key, value in given.items() if key not in _OF_THE_PARENT and key[:2] != "__"}
     if meeting is not None:
         how["meeting"] = _as_configured(meeting)
@@ -83,15 +82,15 @@ def texts_about_ranks(one: Rank, wanted: list[int]) -> list[tuple[str, str]]:
     return texts
 
 
-def _as_configured(target: ConnectTarget) -> dict[str, Any]:
-    connect: dict[str, Any] = {"host": target.host, "port": target.port}
+def _as_configured(target: ConnectTarget) -> dict[str, object]:
+    connect: dict[str, object] = {"host": target.host, "port": target.port}
     if target.access_token is not None:
         connect["accessToken"] = target.access_token
     return connect
 
 
 async def start_rank(
-    client: Client, given: dict[str, Any], rank: int, target: ConnectTarget, meeting: ConnectTarget | None
+    client: Client, given: dict[str, object], rank: int, target: ConnectTarget, meeting: ConnectTarget | None
 ) -> None:
     """Make the client start a session with another rank of a running job, at ``target``; report a failure."""
     problem = "this client starts no sessions"
@@ -109,7 +108,7 @@ class ChildSessions:
     """The child processes of one run of the program."""
 
     def __init__(
-        self, client: Client, given: dict[str, Any], options: SessionOptions, parent: Callable[[], Rank | None]
+        self, client: Client, given: dict[str, object], options: SessionOptions, parent: Callable[[], Rank | None]
     ) -> None:
         """Take ``given``, the client's ``launch`` or ``attach`` arguments, and ``options``, parsed from them.
 

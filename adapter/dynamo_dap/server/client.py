@@ -209,7 +209,7 @@ def _notified(body: object) -> object:
     try:
         if msgspec.json.decode(raw, type=_Category).category != _NOTIFIED:
             return raw
-        fields: dict[str, Any] = msgspec.json.decode(raw)
+        fields: dict[str, object] = msgspec.json.decode(raw)
     except msgspec.MsgspecError:
         return raw  # the client cannot read a category in it either
     return {**fields, "output": without_links(str(fields.get("output", "")))}

@@ -64,7 +64,7 @@ class ConnectingPrograms:
         """The rank that connected first, wanted or not, if it was a rank."""
         self._arrived: set[int] = set()
         """The numbers of the ranks that connected."""
-        self._unwanted: set[Any] = set()
+        self._unwanted: set[object] = set()
         """The connections of ranks that wait for the others, and are not debugged."""
         self._unauthenticated: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -114,7 +114,7 @@ def _with_reason(response: Response) -> Response:
     return msgspec.structs.replace(response, message=text, body=encode_body(body))
 
 
-def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[str, Any]:
+def debugpy_arguments(options: SessionOptions, given: dict[str, object]) -> dict[str, object]:
     """Return the arguments of debugpy's ``launch`` or ``attach``."""
     arguments = {name: value for name, value in given.items() if name not in _OURS and not name.startswith("__")}
     arguments["justMyCode"] = options.just_my_code
@@ -128,7 +128,7 @@ def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[st
     return arguments
 
 
-def given_arguments(raw: msgspec.Raw) -> dict[str, Any]:
+def given_arguments(raw: msgspec.Raw) -> dict[str, object]:
     """Return the client's arguments as plain values."""
     return {} if bytes(raw) == b"null" else decode(raw, dict[str, Any], "arguments")
 
@@ -195,7 +195,7 @@ _WITHOUT = "This session debugs tracing and generated code, but not ordinary Pyt
 class EagerSide:
     """debugpy during one run of the program."""
 
-    def __init__(self, client: Client, events: BackendEvents, given: dict[str, Any]) -> None:
+    def __init__(self, client: Client, events: BackendEvents, given: dict[str, object]) -> None:
         """Take ``given``, the client's ``launch`` or ``attach`` arguments."""
         self.backend: DebugpyBackend | None = None
         """Set while debugpy takes requests."""
@@ -287,7 +287,7 @@ class AdoptedDebugpy(EagerSide):
     """A debugpy that the program started before the session; the server reaches it through its adapter."""
 
     def __init__(
-        self, client: Client, events: BackendEvents, given: dict[str, Any], connection: LoopConnection
+        self, client: Client, events: BackendEvents, given: dict[str, object], connection: LoopConnection
     ) -> None:
         """Take ``connection`` to debugpy's adapter, after the adapter's first events."""
         super().__init__(client, events, given)

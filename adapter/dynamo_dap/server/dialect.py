@@ -77,7 +77,7 @@ class _Translation:
         decoded = msgspec.json.decode(bytes(raw))
         return encode_body(self._value(decoded)) if decoded is not None else raw
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: object) -> object:
         if isinstance(value, list):
             return [self._value(item) for item in value]
         if isinstance(value, dict):
@@ -85,7 +85,7 @@ class _Translation:
             return self._with_path(members) if "line" in members else members
         return value
 
-    def _member(self, name: str, value: Any) -> Any:
+    def _member(self, name: str, value: object) -> object:
         if name in _OPAQUE:
             return value
         if name in _LINES:
@@ -100,13 +100,13 @@ class _Translation:
             return [self._with_path(self._value(one)) for one in value]
         return self._value(value)
 
-    def _with_path(self, value: Any) -> Any:
+    def _with_path(self, value: object) -> object:
         if self.path is None or not isinstance(value, dict) or not isinstance(value.get("path"), str):
             return value
         return {**value, "path": self.path(value["path"])}
 
 
-def _counted(number: Any, difference: int) -> Any:
+def _counted(number: object, difference: int) -> object:
     """Shift a line or column. 0 means "no place" in DAP, whatever the base."""
     return max(number + difference, 0) if isinstance(number, int) else number
 

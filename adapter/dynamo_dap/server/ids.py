@@ -77,7 +77,7 @@ class References(msgspec.Struct, rename="camel"):
         return next((number for number in candidates if number), None)
 
 
-def _translated(raw: msgspec.Raw, translate: Any) -> msgspec.Raw:
+def _translated(raw: msgspec.Raw, translate: object) -> msgspec.Raw:
     data = bytes(raw)
     if b"Reference" not in data and b"frameId" not in data and b"stackFrames" not in data:
         return raw
@@ -86,7 +86,7 @@ def _translated(raw: msgspec.Raw, translate: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _translate(value: Any, translate: Any) -> None:
+def _translate(value: object, translate: Any) -> None:
     if isinstance(value, list):
         for item in value:
             _translate(item, translate)

@@ -176,7 +176,7 @@ class HandshakeReceiver:
         """Do nothing: the pending request fails with the reason."""
 
 
-async def until_any(timeout: float, *waits: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
+async def until_any(timeout: float, *waits: asyncio.Future[Any] | Coroutine[object, object, object]) -> bool:
     """Wait until one of ``waits`` is done, at most ``timeout`` seconds; return whether one is.
 
     Futures are left alone; unfinished coroutines are cancelled.

@@ -72,7 +72,7 @@ async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, 
 
 
 async def attach(
-    debuggee: Debuggee, options: AttachArguments, token: str | None, client: Client, given: dict[str, Any]
+    debuggee: Debuggee, options: AttachArguments, token: str | None, client: Client, given: dict[str, object]
 ) -> None:
     """Connect to the program that ``options`` name, or wait for it, and begin the session with its agent.
 
@@ -102,7 +102,7 @@ async def attach(
     await debuggee.introduce(options)
 
 
-def _expect_eager(debuggee: Debuggee, options: AttachArguments, given: dict[str, Any]) -> None:
+def _expect_eager(debuggee: Debuggee, options: AttachArguments, given: dict[str, object]) -> None:
     if not options.eager:
         return
     if not debuggee.is_local:
@@ -129,7 +129,7 @@ async def _connect_to_agent(
 
 
 async def _await_program(
-    debuggee: Debuggee, target: ListenTarget, options: AttachArguments, client: Client, given: dict[str, Any]
+    debuggee: Debuggee, target: ListenTarget, options: AttachArguments, client: Client, given: dict[str, object]
 ) -> None:
     """Listen until a program with the token connects; the client can cancel this."""
     debuggee.connecting_programs = connecting_programs = ConnectingPrograms(client, given, options, target)
@@ -142,7 +142,7 @@ async def _await_program(
 
 
 async def _take_program_over(
-    debuggee: Debuggee, target: HandedOverTarget, options: AttachArguments, given: dict[str, Any]
+    debuggee: Debuggee, target: HandedOverTarget, options: AttachArguments, given: dict[str, object]
 ) -> None:
     """Take over a program that connected to the server of another session."""
     eager = debuggee.expect_debugpy(given) if options.eager else None
@@ -166,7 +166,7 @@ async def _connect_to_debugpy(
     target: ConnectTarget,
     connected: socket.socket,
     options: AttachArguments,
-    given: dict[str, Any],
+    given: dict[str, object],
 ) -> None:
     """Try debugpy's adapter, which needs no token: the program may be listening for debugpy, and not for us."""
     greeted = Greeted()

@@ -86,7 +86,7 @@ class _Interned(msgspec.Struct):
 
 class _Metrics(Context):
     compilation_metrics: dict[str, Any] | None = None
-    bwd_compilation_metrics: dict[str, Any] | None = None
+    bwd_compilation_metrics: dict[str, object] | None = None
 
 
 class _Shape(msgspec.Struct, gc=False):
@@ -121,7 +121,7 @@ _SHAPE_KINDS = frozenset(_Shapes.__struct_fields__) - frozenset(Context.__struct
 
 
 class _Code(Context):
-    inductor_output_code: dict[str, Any] = msgspec.field(default_factory=dict)
+    inductor_output_code: dict[str, object] = msgspec.field(default_factory=dict)
 
 
 class _Lookup(msgspec.Struct):
@@ -364,9 +364,10 @@ class Translation:
         limit = _LIMIT.search(str(reason)) if not isinstance(facts.get("co_filename"), str) else None
         found.began = _number(facts.get("start_time")) or found.began
         found.guard_count = int(_number(facts.get("guard_count")) or found.guard_count)
-        if self.torch is None and isinstance(facts.get("pytorch_version"), str):
+        version = facts.get("pytorch_version")
+        if self.torch is None and isinstance(version, str):
             # Torch before 2.13 has it only here.
-            self.torch = harmless(facts["pytorch_version"])
+            self.torch = harmless(version)
         self._count_remote(found, facts)
         self._take_settings(facts)
         self._name_restarts(found, facts.get("restart_reasons"))
@@ -394,7 +395,7 @@ class Translation:
         )
         self._take(ended)
 
-    def _take_settings(self, facts: dict[str, Any]) -> None:
+    def _take_settings(self, facts: dict[str, object]) -> None:
         for package in _SETTINGS:
             text = facts.get(f"{package.lstrip('_')}_config")
             if isinstance(text, str) and not self._has_settings:
@@ -405,7 +406,7 @@ class Translation:
         self._has_settings = True
 
     @staticmethod
-    def _count_remote(found: Compile, facts: dict[str, Any]) -> None:
+    def _count_remote(found: Compile, facts: dict[str, object]) -> None:
         """Note what remote caches answered: torch counts it, and does not say with which keys."""
         for key, cache in _REMOTE.items():
             for result in ("hit", "miss"):
@@ -427,14 +428,14 @@ class Translation:
             self._begin(identifier, found.name.partition(" (resumed")[0], found.place, [])
 
     @staticmethod
-    def _state(facts: dict[str, Any], compiled: _InProgress) -> str:
+    def _state(facts: dict[str, object], compiled: _InProgress) -> str:
         kind = facts.get("fail_type")
         if kind is None:
             return "skipped" if facts.get("has_guarded_code") is False else "compiled"
         is_skip = compiled.is_skipped or kind in ("SkipFrame", "SkipCodeRecursiveException")
         return "skipped" if is_skip else "failed"
 
-    def _problem_place(self, facts: dict[str, Any]) -> Place | None:
+    def _problem_place(self, facts: dict[str, object]) -> Place | None:
         path, line = facts.get("fail_user_frame_filename"), facts.get("fail_user_frame_lineno")
         if not isinstance(path, str) or not isinstance(line, int):
             return None
@@ -559,7 +560,7 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _seconds(facts: dict[str, Any], keys: tuple[str, ...]) -> float | None:
+def _seconds(facts: dict[str, object], keys: tuple[str, ...]) -> float | None:
     for key in keys:
         value = _number(facts.get(key))
         if value is not None:

@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import (
     WHAT_CAN_BE_SET,
     EvaluationError,
@@ -86,7 +87,7 @@ class Frame(ABC):
         """
         raise EvaluationError("nothing can be evaluated in this frame")
 
-    def tensor(self, expression: str) -> Any:
+    def tensor(self, expression: str) -> Tensor:
         """Return the tensor that ``expression`` gives, with its data. Raises like ``evaluate``."""
         children = self.evaluate(expression, "watch").children
         if children is None:

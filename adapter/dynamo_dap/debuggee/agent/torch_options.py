@@ -118,7 +118,7 @@ class TorchOptions:
 
     # -- applying ----------------------------------------------------------------------------------------
 
-    def _given(self, name: str) -> Any:
+    def _given(self, name: str) -> object:
         """Return an option's value; an empty one if it was not set."""
         return getattr(self._options, COMPILING_OPTIONS[name])
 

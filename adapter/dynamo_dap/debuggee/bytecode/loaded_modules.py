@@ -9,15 +9,14 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
 
 
-def namespace_of(module: object) -> dict[str, Any]:
+def namespace_of(module: object) -> dict[str, object]:
     """Return the names in a module; empty for an object in ``sys.modules`` that is not a module."""
     if not issubclass(type(module), types.ModuleType):
         return {}
     # A subclass may override ``__getattribute__`` and ``__dict__``.
-    namespace: dict[str, Any] | None = types.ModuleType.__getattribute__(module, "__dict__")
+    namespace: dict[str, object] | None = types.ModuleType.__getattribute__(module, "__dict__")
     return namespace or {}
 
 
@@ -27,7 +26,7 @@ def file_of(module: object) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def loaded_files() -> Iterator[tuple[str, str, dict[str, Any]]]:
+def loaded_files() -> Iterator[tuple[str, str, dict[str, object]]]:
     """Yield name, path and names of each module that came from a file."""
     for name, module in list(sys.modules.items()):
         if (path := file_of(module)) is not None:

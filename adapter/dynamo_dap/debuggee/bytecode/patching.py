@@ -16,7 +16,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any
 
 from bytecode import Bytecode, Compare, Instr, Label
 from bytecode.instr import BITFLAG_OPCODES, BinaryOp, CellVar, FreeVar, opcode_has_argument
@@ -183,7 +182,7 @@ def _edits(
 
 def _replacement(
     one: object, numbers: Iterator[int], edits: Mapping[int, Instr], labels: Mapping[int, Label]
-) -> Iterator[Any]:
+) -> Iterator[object]:
     """Yield the patched code for ``one``, an instruction with the next of the ``numbers`` or a mark."""
     if not isinstance(one, Instr):
         yield one
@@ -222,7 +221,7 @@ def _can_be_put_in(name: str) -> bool:
     )
 
 
-def _argument(code: CodeType, number: int, name: str, text: str, label_at: Callable[[str], Label]) -> Any:  # noqa: C901, PLR0911  (one case per kind)
+def _argument(code: CodeType, number: int, name: str, text: str, label_at: Callable[[str], Label]) -> object:  # noqa: C901, PLR0911  (one case per kind)
     if not text:
         raise PatchRefused(f"{name} needs an argument")
     if number in dis.hasjrel or number in dis.hasjabs:

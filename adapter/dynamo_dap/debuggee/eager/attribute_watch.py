@@ -199,7 +199,7 @@ class AttributeWatch(ChainingTracer):
             if is_user_file(code.co_filename) and not _is_ours(frame.f_trace) and original_of(code) is None:
                 frame.f_trace = _Local(self, frame.f_lineno, frame.f_trace)
 
-    def _on_call(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
+    def _on_call(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
         before = self.before
         local: TraceFunction | None = before(frame, event, argument) if before is not None else None
         if not self._entries:
@@ -375,7 +375,7 @@ def _stored_in(stored: dict[str, Any], value: Any, name: str) -> Any:
     return stored_attribute(value, name, _MISSING)
 
 
-def _item(value: Any, key: Any) -> Any:
+def _item(value: Any, key: object) -> object:
     # A module of a ModuleList or Sequential is named by its number.
     modules = dict.get(instance_dictionary(value), "_modules")
     if type(modules) is dict:
@@ -387,7 +387,7 @@ def _item(value: Any, key: Any) -> Any:
     return _MISSING
 
 
-def _state(value: Any) -> object:
+def _state(value: object) -> object:
     """Return what equals another look's exactly if the value is the same. It keeps no object of the program."""
     if is_exactly(value, _SCALARS):
         return type(value), value
@@ -401,9 +401,9 @@ def _parts(value: Any) -> Iterator[object]:
         yield from map(_part, value)
 
 
-def _part(value: Any) -> object:
+def _part(value: object) -> object:
     return (type(value), value) if is_exactly(value, _SCALARS) else id(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return "no value" if value is _MISSING else preview(value, _WIDTH)

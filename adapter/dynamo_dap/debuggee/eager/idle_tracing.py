@@ -64,7 +64,7 @@ class IdleTracing:
         if self._is_wanted or pydevd_internals.looks_out():
             self.want()
 
-    def on_request(self, command: str, arguments: dict[str, Any]) -> None:
+    def on_request(self, command: str, arguments: dict[str, object]) -> None:
         """Start tracing if a request to debugpy needs it. Runs on any thread."""
         if _needs_tracing(command, arguments):
             self.want()

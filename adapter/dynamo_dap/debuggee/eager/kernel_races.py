@@ -10,8 +10,8 @@ import os
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of
 from dynamo_dap.debuggee.triton.blocks import number_of
 from dynamo_dap.debuggee.triton.launches import Argument, Launch, text_of_index
@@ -159,7 +159,7 @@ class FoundRace:
 
 def _text_of_element(argument: Argument, element: int) -> str:
     """Return an element as ``13 [3, 1]``: its place in the memory, and its index in the tensor."""
-    tensor: Any = argument.tensor
+    tensor: Tensor = argument.tensor
     strides, sizes = tuple(tensor.stride()), tuple(tensor.size())
     if len(sizes) < 2:
         return str(element)

@@ -104,14 +104,14 @@ class Presentation(pydevd_variables.Presentation):
         self._asked = threading.local()
         self._marks_tensors = marks_tensors
 
-    def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
+    def data(self, variable: Any, context: str | None) -> dict[str, object] | None:
         """Return the fields of a DAP variable that we set; None to leave the variable to debugpy."""
         value = None if context == "clipboard" else self._value(variable)
         if value is None:
             return None
         children = value.children
         text = value.printed if context == "repl" else value.row
-        data: dict[str, Any] = {"value": text, "type": value.type_name or ""}
+        data: dict[str, object] = {"value": text, "type": value.type_name or ""}
         data["variablesReference"] = variable.get_variable_reference() if children is not None else 0
         if children is not None and not value.lazy and children.indexed_count:
             data |= {"namedVariables": children.named_count, "indexedVariables": children.indexed_count}
@@ -122,7 +122,7 @@ class Presentation(pydevd_variables.Presentation):
             data["presentationHint"] = {name: said for name, said in hint.items() if said}
         return data
 
-    def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
+    def children(self, variable: Any) -> list[tuple[str, object, str | None]] | None:
         """Return name, object and expression of the requested children; None to leave them to debugpy."""
         value = self._value(variable)
         if value is None and runs_its_own_code(variable.value):
@@ -137,7 +137,7 @@ class Presentation(pydevd_variables.Presentation):
         """Return whether showing a value runs no ``__repr__`` of the program."""
         return is_exactly(value, _LITERALS) or not _is_left_to_debugpy(value)
 
-    def scope(self, frame: FrameType) -> tuple[str, Any] | None:
+    def scope(self, frame: FrameType) -> tuple[str, object] | None:
         """Return name and object of the extra scope of a Triton kernel's frame."""
         try:
             scope = program_scope(frame, is_user_file)
@@ -155,14 +155,14 @@ class Presentation(pydevd_variables.Presentation):
         finally:
             del self._asked.page
 
-    def page(self, variables: list[Any]) -> list[Any]:
+    def page(self, variables: list[object]) -> list[object]:
         """Return the requested page of a scope's variables, all of which have names."""
         only, start, count = getattr(self._asked, "page", (None, 0, 0))
         if only == "indexed":
             return []
         return variables[start : start + count if count else None]
 
-    def look(self, variable: object, wanted: object) -> dict[str, Any]:
+    def look(self, variable: object, wanted: object) -> dict[str, object]:
         """Return a part of the tensor ``variable``, or of an expression's tensor in its frame."""
         try:
             return {TENSOR: to_builtins(self._looked_at(variable, convert(wanted, TensorArguments)))}
@@ -171,7 +171,7 @@ class Presentation(pydevd_variables.Presentation):
         except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
             return {"problem": text_of_raised(error)}
 
-    def watched(self, variable: Any, name: str) -> dict[str, Any]:
+    def watched(self, variable: Any, name: str) -> dict[str, object]:
         """Return whether changes of a part of ``variable``, or of an expression in its frame, can stop."""
         expression: str | None = name
         frame = getattr(variable, "frame", None)
@@ -194,7 +194,7 @@ class Presentation(pydevd_variables.Presentation):
             raise EvaluationError("this is not a tensor")
         return value.children.tensor()
 
-    def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
+    def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, object]:
         """Let debugpy show a variable; run the user's ``__repr__``, but read tensor data only to copy it."""
         with contextlib.nullcontext() if context == "clipboard" else tensor_texts(lambda one: facts_of(one).text):
             data = show()
@@ -217,7 +217,7 @@ def _computed(frame: FrameType | None, expression: str) -> Any:
         return EagerFrame(frame, lambda text: None).tensor(expression)
 
 
-def _object_of(value: Value) -> Any:
+def _object_of(value: Value) -> object:
     return value.object if isinstance(value, _LeftToDebugpy) else _Shown(value)
 
 
@@ -241,7 +241,7 @@ def _name_frames() -> None:
     factory = importlib.import_module("_pydevd_bundle.pydevd_net_command_factory_json").NetCommandFactoryJson
     frames_of = factory._iter_visible_frames_info
 
-    def named_frames(self: object, *arguments: object, **options: object) -> Iterator[tuple[Any, ...]]:
+    def named_frames(self: object, *arguments: object, **options: object) -> Iterator[tuple[object, ...]]:
         for frame_id, frame, name, *rest in frames_of(self, *arguments, **options):
             yield (frame_id, frame, _name(frame.f_code, name), *rest)
 
@@ -261,15 +261,15 @@ def _group_variables() -> None:
     children_of = frames._FrameVariable.get_children_variables
     group_entries = frames._FrameVariable._group_entries
 
-    def children(self: Any, fmt: Any = None, scope: Any = None) -> Any:
+    def children(self: Any, fmt: Any = None, scope: object = None) -> object:
         name = getattr(scope, "scope", scope)
         self.is_dynamos = is_dynamos_global if name == "globals" else _locals_test(self.frame)
         return children_of(self, fmt=fmt, scope=scope)
 
-    def entries(self: object, variables: list[Any], handle_return_values: bool) -> tuple[list[Any], list[Any]]:
+    def entries(self: object, variables: list[Any], handle_return_values: bool) -> tuple[list[object], list[object]]:
         is_dynamos = getattr(self, "is_dynamos", None)
         if is_dynamos is None:
-            found: tuple[list[Any], list[Any]] = group_entries(self, variables, handle_return_values)
+            found: tuple[list[object], list[object]] = group_entries(self, variables, handle_return_values)
             return found
         users, dynamos = split_by_owner(variables, lambda variable: is_dynamos(variable[0]))
         shown, groups = group_entries(self, users, handle_return_values)
@@ -283,7 +283,7 @@ def _group_variables() -> None:
     frames._FrameVariable._group_entries = entries
 
 
-def _locals_test(frame: FrameType) -> Any:
+def _locals_test(frame: FrameType) -> object:
     """Return the prefix that identifies Dynamo's locals; at module level they are globals."""
     if frame.f_locals is frame.f_globals:
         return is_dynamos_global

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.binding import line_with_code, why_not_executed
@@ -145,7 +146,9 @@ def _guard_pauses() -> None:
     wait, pausing = debugger.do_wait_suspend, _module("pydevd_comm_constants").CMD_THREAD_SUSPEND
 
     @functools.wraps(wait)
-    def do_wait_suspend(self: Any, thread: object, frame: Any, event: object, *rest: object, **options: object) -> Any:
+    def do_wait_suspend(
+        self: Any, thread: object, frame: FrameType, event: object, *rest: object, **options: object
+    ) -> object:
         if (
             event == "return"
             and getattr(thread, "stop_reason", None) == pausing
@@ -164,10 +167,10 @@ def _read_files_once() -> None:
     api, processor = _module("pydevd_api"), _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     lines_of, set_breakpoints = api._get_code_lines, processor.on_setbreakpoints_request
 
-    def get_code_lines(code: object) -> Any:
+    def get_code_lines(code: object) -> object:
         return line_table(code).sorted_lines if isinstance(code, str) else lines_of(code)
 
-    def on_setbreakpoints_request(self: Any, py_db: object, request: object) -> Any:
+    def on_setbreakpoints_request(self: Any, py_db: object, request: object) -> object:
         self.problems_of_files = {}
         with looking_once(), _changing_once(py_db):
             return set_breakpoints(self, py_db, request)
@@ -182,11 +185,11 @@ def _read_files_once() -> None:
 def _changing_once(py_db: Any) -> Iterator[None]:
     """Make debugpy update all threads once, after the last change inside."""
     changes: list[bool] = []
-    files: dict[tuple[str, int], tuple[Any, ...]] = {}
+    files: dict[tuple[str, int], tuple[object, ...]] = {}
 
     consolidate_now = py_db.consolidate_breakpoints
 
-    def consolidate(path: str, by_id: object, by_file: Any) -> None:
+    def consolidate(path: str, by_id: object, by_file: object) -> None:
         # debugpy rebuilds the file's table for each breakpoint in it. Plugins for templates read their tables at once.
         if by_file is py_db.breakpoints:
             files[path, id(by_file)] = path, by_id, by_file
@@ -210,7 +213,7 @@ def _verify() -> None:
     processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     made_of = processor._create_breakpoint_from_add_breakpoint_result
 
-    def create(self: Any, py_db: object, source: object, breakpoint_id: object, result: Any) -> Any:
+    def create(self: Any, py_db: object, source: object, breakpoint_id: object, result: Any) -> object:
         made = made_of(self, py_db, source, breakpoint_id, result)
         path: str = result.translated_filename
         may_be_template = self._options.django_debug or self._options.flask_debug
@@ -235,7 +238,7 @@ def _verify() -> None:
         line: int,
         *rest: object,
         **options: object,
-    ) -> Any:
+    ) -> object:
         if kind == "python-line":
             # debugpy searches for code only above the line, and scans all lines for each breakpoint.
             line, options = line_with_code(path, line), {**options, "adjust_line": False}
@@ -302,7 +305,7 @@ def _guard_evaluations() -> None:
     evaluate = variables.evaluate_expression
 
     @functools.wraps(evaluate)
-    def evaluate_expression(py_db: object, frame: object, expression: str, is_exec: bool) -> Any:
+    def evaluate_expression(py_db: object, frame: object, expression: str, is_exec: bool) -> object:
         try:
             return evaluate(py_db, frame, expression, is_exec)
         except (Exception, Interrupted):
@@ -321,8 +324,8 @@ def _guard_evaluations() -> None:
 
     @functools.wraps(change)
     def change_attr_expression(
-        frame: Any, attr: str, expression: str, dbg: object, value: Any = missing, scope: object = None
-    ) -> Any:
+        frame: FrameType, attr: str, expression: str, dbg: object, value: object = missing, scope: object = None
+    ) -> object:
         if value is missing and frame is not None:
             # debugpy would log its exception, and report the old value as the new one.
             try:
@@ -370,8 +373,8 @@ def _guard_exceptions() -> None:
     user_unhandled = _module("pydevd_constants").EXCEPTION_TYPE_USER_UNHANDLED
     modules = [sys.modules[name] for name in _STOPPING if hasattr(sys.modules.get(name), "handle_exception")]
 
-    def guarded(handle: Callable[..., Any]) -> Callable[..., Any]:
-        def handle_exception(py_db: object, thread: object, frame: object, arg: Any, exception_type: str) -> Any:
+    def guarded(handle: Callable[..., object]) -> Callable[..., object]:
+        def handle_exception(py_db: object, thread: object, frame: object, arg: Any, exception_type: str) -> object:
             if exception_type == user_unhandled and _has_stopped_for is not None and _has_stopped_for(arg[1]):
                 return False
             return handle(py_db, thread, frame, arg, exception_type)
@@ -401,15 +404,15 @@ def _guard_exceptions() -> None:
 class _FrameWithRank:
     """A frame for a condition, with one more name than in the program."""
 
-    def __init__(self, frame: Any, names: dict[str, int]) -> None:
+    def __init__(self, frame: FrameType, names: dict[str, int]) -> None:
         self._frame = frame
         self.f_globals = {**names, **frame.f_globals}
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._frame, name)
 
 
-def _with_rank(frame: Any, condition: str | None) -> Any:
+def _with_rank(frame: Any, condition: str | None) -> object:
     names = names_beside(frame.f_locals, frame.f_globals) if condition and RANK in condition else {}
     return _FrameWithRank(frame, names) if names else frame
 
@@ -419,7 +422,7 @@ def _guard_conditions() -> None:
     condition_holds, make_message = debugger.handle_breakpoint_condition, debugger.handle_breakpoint_expression
 
     @functools.wraps(condition_holds)
-    def handle_breakpoint_condition(self: Any, info: Any, pybreakpoint: Any, new_frame: Any) -> bool:
+    def handle_breakpoint_condition(self: Any, info: object, pybreakpoint: Any, new_frame: object) -> bool:
         try:
             with Interruptible(_seconds()).running():
                 return bool(condition_holds(self, info, pybreakpoint, _with_rank(new_frame, pybreakpoint.condition)))

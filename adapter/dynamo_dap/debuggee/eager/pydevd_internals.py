@@ -230,7 +230,7 @@ _has_wrapped_process_creation = False
 
 
 def wrap_process_creation(
-    is_wanted: Callable[[], bool], rewritten: Callable[[Any], Any], after_fork: Callable[[], None]
+    is_wanted: Callable[[], bool], rewritten: Callable[[Any], object], after_fork: Callable[[], None]
 ) -> None:
     """Rewrite every started process's command by ``rewritten``, and call ``after_fork`` in forks.
 
@@ -245,7 +245,7 @@ def wrap_process_creation(
     does_it_itself = hasattr(os, "original_fork")
     own_rewriting, own_forking = monkey.patch_args, monkey._on_forked_process
 
-    def patch_args(command: object, is_exec: bool = False) -> Any:
+    def patch_args(command: object, is_exec: bool = False) -> object:
         if is_wanted():
             return rewritten(command)
         return own_rewriting(command, is_exec) if does_it_itself else command
@@ -264,7 +264,7 @@ def wrap_process_creation(
     constants.set_protocol(defaults.PydevdCustomization.DEFAULT_PROTOCOL)
 
 
-def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callable[[Any], None]) -> None:
+def listen_to_messages(after_receive: Callable[[object], None], before_send: Callable[[object], None]) -> None:
     """Pass every DAP message that it receives or sends to observers, as plain Python values; on its own threads."""
     pydevd = sys.modules["pydevd"]
     listener = type(
@@ -504,7 +504,7 @@ def uses_monitoring() -> bool:
     return bool(importlib.import_module("_pydevd_bundle.pydevd_constants").PYDEVD_USE_SYS_MONITORING)
 
 
-def set_trace(function: Callable[..., Any]) -> None:
+def set_trace(function: Callable[..., object]) -> None:
     """Trace the calling thread by ``function``, in debugpy's way, which is faster than ``sys.settrace``."""
     importlib.import_module("pydevd_tracing").SetTrace(function)
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import types
 import weakref
+from types import FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -31,7 +32,7 @@ _LIBRARY_FILE = 1
 class Copies:
     """Equal copies of code objects for pydevd's memory; each lives as long as its original."""
 
-    def __init__(self, remembered: dict[Any, int]) -> None:
+    def __init__(self, remembered: dict[object, int]) -> None:
         """Use ``remembered``, which others may empty at any time."""
         self._remembered = remembered
         self._copies: dict[int, tuple[weakref.ref[types.CodeType], types.CodeType]] = {}
@@ -54,7 +55,7 @@ class Copies:
 class _MonitoredCode(dict[types.CodeType, Any]):
     """The facts about each monitored code object, without generated code."""
 
-    def __init__(self, known: dict[types.CodeType, Any], lines: dict[types.CodeType, Any]) -> None:
+    def __init__(self, known: dict[types.CodeType, object], lines: dict[types.CodeType, object]) -> None:
         """Take ``lines``, in which pydevd notes a line before it notes it here."""
         super().__init__(known)
         self._lines = lines
@@ -86,7 +87,7 @@ def _monitoring() -> Any:
     raise AttributeError("monitored code is not remembered where it is expected")
 
 
-def _lines_known_to(monitoring: Any) -> dict[types.CodeType, Any]:
+def _lines_known_to(monitoring: Any) -> dict[types.CodeType, object]:
     """Return each code object's lines, which a default argument of a C function holds."""
     code = next(iter(monitoring._code_to_func_code_info_cache), None)
     if code is None:  # there was no session yet
@@ -125,7 +126,7 @@ def install() -> None:
     type_of, is_in_scope, is_filtered = debugger.get_file_type, debugger.in_project_scope, debugger.apply_files_filter
 
     @functools.wraps(type_of)
-    def get_file_type(self: object, frame: Any, *rest: object, **named: object) -> Any:
+    def get_file_type(self: object, frame: FrameType, *rest: object, **named: object) -> object:
         if not is_generated(frame.f_code.co_filename):
             return type_of(self, frame, *rest, **named)
         if copies is not None:
@@ -133,11 +134,11 @@ def install() -> None:
         return _LIBRARY_FILE
 
     @functools.wraps(is_in_scope)
-    def in_project_scope(self: Any, frame: Any, *rest: Any, **named: Any) -> Any:
+    def in_project_scope(self: Any, frame: FrameType, *rest: object, **named: object) -> object:
         return not is_generated(frame.f_code.co_filename) and is_in_scope(self, frame, *rest, **named)
 
     @functools.wraps(is_filtered)
-    def apply_files_filter(self: Any, frame: Any, file_name: str, force: bool) -> Any:
+    def apply_files_filter(self: Any, frame: FrameType, file_name: str, force: bool) -> object:
         if not is_generated(frame.f_code.co_filename):
             return is_filtered(self, frame, file_name, force)
         return force or self.get_use_libraries_filter()

@@ -35,7 +35,7 @@ def _defines(value: object, names: tuple[str, ...]) -> bool:
     return any(each is not None and not is_exactly(each, _OF_C) for each in found)
 
 
-def data(own: Callable[..., Any], variable: Any, fmt: Any, context: str | None, **limits: int) -> Any:
+def data(own: Callable[..., object], variable: Any, fmt: object, context: str | None, **limits: int) -> Any:
     """Return the fields of a variable by ``own``; for a value that runs its own code, only with ``__repr__``."""
     if not runs_its_own_code(variable.value):
         return own(variable, fmt, context, **limits)
@@ -60,7 +60,7 @@ def install() -> None:
     own_scope = resolver.get_var_scope
 
     @functools.wraps(own_scope)
-    def get_var_scope(name: str, value: object, expression: object, handle_return_values: bool) -> Any:
+    def get_var_scope(name: str, value: object, expression: object, handle_return_values: bool) -> object:
         return own_scope(name, _stand_in(value), expression, handle_return_values)
 
     for module in ("pydevd_suspended_frames", "pydevd_xml", "pydevd_resolver"):
@@ -96,12 +96,12 @@ def _hold_results() -> None:
     evaluate, evaluate_in = variables.evaluate_expression, variables.eval_in_context
 
     @functools.wraps(evaluate_in)
-    def eval_in_context(*arguments: object, **named: object) -> Any:
+    def eval_in_context(*arguments: object, **named: object) -> object:
         result = evaluate_in(*arguments, **named)
         return result if type(result) is failed else _Held(result)
 
     @functools.wraps(evaluate)
-    def evaluate_expression(*arguments: object, **named: object) -> Any:
+    def evaluate_expression(*arguments: object, **named: object) -> object:
         result = evaluate(*arguments, **named)
         return result.value if type(result) is _Held else result
 
@@ -118,7 +118,7 @@ def _complete() -> None:
     own = completer.generate_completions
 
     @functools.wraps(own)
-    def generate_completions(frame: types.FrameType | None, path: str) -> Any:
+    def generate_completions(frame: types.FrameType | None, path: str) -> object:
         names = {} if frame is None else {**frame.f_globals, **frame.f_locals}
         kinds = kinds_at(path.removesuffix("."), names)
         if frame is None or kinds is None:

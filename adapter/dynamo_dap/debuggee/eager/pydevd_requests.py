@@ -37,7 +37,7 @@ def refuse(py_db: object, request_seq: int, command: str, text: str, message: st
     _answer(py_db, request_seq, command, {"success": False, "message": message or text, "body": body})
 
 
-def _answer(py_db: Any, request_seq: int, command: str, answered: dict[str, Any]) -> None:
+def _answer(py_db: Any, request_seq: int, command: str, answered: dict[str, object]) -> None:
     answer = {"type": "response", "request_seq": request_seq, "command": command, **answered}
     comm = importlib.import_module("_pydevd_bundle.pydevd_comm")
     py_db.writer.add_command(comm.NetCommand(comm.CMD_RETURN, 0, answer, is_json=True))
@@ -70,7 +70,7 @@ def install(seconds: Callable[[], float]) -> None:
     do, post = comm.InternalThreadCommand.do_it, debugger.post_internal_command
 
     @functools.wraps(do)
-    def do_it(self: Any, dbg: Any) -> None:
+    def do_it(self: Any, dbg: object) -> None:
         request = _request_of(self)
         if request is None:
             do(self, dbg)
@@ -127,7 +127,7 @@ def _serve_to_the_end(debugger: Any) -> None:
     id_of = importlib.import_module("_pydevd_bundle.pydevd_constants").get_current_thread_id
 
     @functools.wraps(wait_once)
-    def _do_wait_suspend(self: Any, thread: Any, *rest: object) -> Any:
+    def _do_wait_suspend(self: Any, thread: object, *rest: object) -> object:
         try:
             return wait_once(self, thread, *rest)
         finally:
@@ -141,7 +141,7 @@ def _serve_to_the_end(debugger: Any) -> None:
                     queue.put(command)
 
     @functools.wraps(wait)
-    def do_wait_suspend(self: Any, thread: object, *rest: object, **options: object) -> Any:
+    def do_wait_suspend(self: Any, thread: object, *rest: object, **options: object) -> object:
         thread_id = id_of(thread)
         with _lock:
             _stops[thread_id] = _stops.get(thread_id, 0) + 1
@@ -161,7 +161,7 @@ def _serve_to_the_end(debugger: Any) -> None:
 
 
 @contextlib.contextmanager
-def reading(request: dict[str, Any]) -> Iterator[None]:
+def reading(request: dict[str, object]) -> Iterator[None]:
     """Note ``request`` as the one that the calling thread passes to pydevd."""
     _reader.request = SimpleNamespace(seq=request["seq"], command=request["command"], arguments=None)
     try:
@@ -183,7 +183,7 @@ def _request_of(command: Any) -> Any:
 
 
 @functools.cache
-def _completing() -> Any:
+def _completing() -> object:
     return getattr(importlib.import_module("_pydevd_bundle.pydevd_comm"), "internal_get_completions", object())
 
 
@@ -286,9 +286,9 @@ def _refuse_bad_conditions() -> None:
         setattr(processor, name, _without_bad_ones(getattr(processor, name)))
 
 
-def _without_bad_ones(handle: Callable[..., Any]) -> Callable[..., Any]:
+def _without_bad_ones(handle: Callable[..., Any]) -> Callable[..., object]:
     @functools.wraps(handle)
-    def on_request(self: Any, py_db: object, request: Any) -> Any:
+    def on_request(self: Any, py_db: object, request: Any) -> object:
         asked = request.arguments.breakpoints or []
         problems = [_problem_of(one, self._get_hit_condition_expression) for one in asked]
         if not any(problems):

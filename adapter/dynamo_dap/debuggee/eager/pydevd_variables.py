@@ -27,34 +27,34 @@ _MOST_LOCALS_ALONG = 100
 class Presentation(Protocol):
     """Decides how values are shown. Called on threads that it has stopped."""
 
-    def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
+    def data(self, variable: object, context: str | None) -> dict[str, Any] | None:
         """Return fields of a DAP variable that replace debugpy's; None for debugpy's own."""
 
-    def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
+    def children(self, variable: object) -> list[tuple[str, object, str | None]] | None:
         """Return name, object and expression of the requested children; None for debugpy's own."""
 
     def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
         """Request one page of children, those of ``filter`` ``only``; with ``count`` 0 all from ``start`` on."""
 
-    def page(self, variables: list[Any]) -> list[Any]:
+    def page(self, variables: list[object]) -> list[object]:
         """Return the requested variables of a scope."""
 
     def runs_no_code(self, value: object) -> bool:
         """Return whether a value is shown without running code of the program."""
 
-    def scope(self, frame: types.FrameType) -> tuple[str, Any] | None:
+    def scope(self, frame: types.FrameType) -> tuple[str, object] | None:
         """Return name and object of a frame's extra scope, or None.
 
         On debugpy's reader thread.
         """
 
-    def look(self, variable: object, wanted: object) -> dict[str, Any]:
+    def look(self, variable: object, wanted: object) -> dict[str, object]:
         """Return the body of the answer to our own request about a tensor: see ``server.debugpy_side``."""
 
-    def watched(self, variable: object, name: str) -> dict[str, Any]:
+    def watched(self, variable: object, name: str) -> dict[str, object]:
         """Return the body of the answer to our own request about a data breakpoint."""
 
-    def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
+    def left_to_debugpy(self, show: Callable[[], dict[str, object]], context: str | None) -> dict[str, object]:
         """Return the result of ``show``, debugpy's own, for a variable."""
 
 
@@ -84,7 +84,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
     slow_rows.install()
     pydevd_objects.install()
 
-    def get_var_data(self: Any, fmt: Any = None, context: str | None = None, **attributes: Any) -> Any:
+    def get_var_data(self: Any, fmt: object = None, context: str | None = None, **attributes: Any) -> object:
         if not _wants_presentation():
             return own_data(self, fmt, context, **attributes)
         shown = presentation.data(self, context)
@@ -97,7 +97,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
             shown.setdefault("presentationHint", {}).setdefault("attributes", []).append("readOnly")
         return {"name": name, **expression, **shown}
 
-    def get_children_variables(self: Any, fmt: object = None, scope: object = None) -> Any:
+    def get_children_variables(self: Any, fmt: object = None, scope: object = None) -> object:
         found = presentation.children(self) if _wants_presentation() else None
         if found is None:
             return own_children(self, fmt, scope)
@@ -106,11 +106,11 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
             for name, value, expression in found
         ]
 
-    def get_scope_variables(self: object, fmt: object = None, scope: object = None) -> Any:
+    def get_scope_variables(self: object, fmt: object = None, scope: object = None) -> object:
         found = own_scope(self, fmt, scope)
         return presentation.page(found) if _wants_presentation() else found
 
-    def get_child_variable_named(self: object, name: str, fmt: object = None, scope: object = None) -> Any:
+    def get_child_variable_named(self: object, name: str, fmt: object = None, scope: object = None) -> object:
         page = presentation.paging("indexed", int(name), 1) if name.isdecimal() else contextlib.nullcontext()
         with page:
             found = own_child(self, name, fmt, scope)
@@ -128,7 +128,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
     return True
 
 
-def _shown_by_debugpy(variable: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _shown_by_debugpy(variable: Any, make: Callable[[], dict[str, object]]) -> dict[str, object]:
     """Return the fields of a variable that debugpy shows, or why it shows none."""
     shown = slow_rows.show(variable.value, make)
     if not isinstance(shown, str):
@@ -147,7 +147,7 @@ def _import_no_types() -> None:
     if not isinstance(types_of, types.FunctionType):
         return
 
-    def import_module(name: str, *arguments: Any, **named: Any) -> Any:
+    def import_module(name: str, *arguments: Any, **named: Any) -> object:
         if name.startswith("django.") and name not in sys.modules:
             raise ImportError(name)
         return __import__(name, *arguments, **named)
@@ -172,7 +172,7 @@ def add_scopes(presentation: Presentation) -> bool:
         return True
 
     @functools.wraps(own)
-    def on_scopes_request(self: object, py_db: Any, request: Any) -> Any:
+    def on_scopes_request(self: object, py_db: Any, request: Any) -> object:
         command = own(self, py_db, request)
         of_frame = _variable_of(py_db, request.arguments.frameId)
         if of_frame is None or not _wants_presentation():
@@ -195,7 +195,7 @@ def add_scopes(presentation: Presentation) -> bool:
     return True
 
 
-def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentation: Presentation) -> None:
+def _answer_with_locals(pydb: object, request: Any, body: dict[str, object], presentation: Presentation) -> None:
     """Answer ``scopes`` with ``body`` and the local variables, in one pass. Runs on the stopped thread."""
     of_frame = _variable_of(pydb, request.arguments.frameId)
     found = {} if of_frame is None else of_frame.frame.f_locals
@@ -210,7 +210,9 @@ def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentat
     _answer(pydb, request, body)
 
 
-def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentation) -> Callable[[Any, Any], None]:
+def _in_pages(
+    own_request: Callable[[object, object], None], presentation: Presentation
+) -> Callable[[object, object], None]:
     """Return a handler of ``variables`` instead of ``own_request``."""
 
     def internal_get_variable_json(pydb: object, request: Any) -> None:
@@ -223,7 +225,7 @@ def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentatio
     return internal_get_variable_json
 
 
-def _answers_ours(pydb: Any, request: Any, presentation: Presentation) -> bool:
+def _answers_ours(pydb: object, request: Any, presentation: Presentation) -> bool:
     """Answer our own request if a debugpy request contains one."""
     asked = getattr(request.arguments, "kwargs", {})
     if TENSOR not in asked and WATCHED not in asked:
@@ -236,7 +238,7 @@ def _answers_ours(pydb: Any, request: Any, presentation: Presentation) -> bool:
     return True
 
 
-def _variable_of(pydb: Any, reference: Any) -> Any:
+def _variable_of(pydb: Any, reference: object) -> Any:
     """Return a reference's object; None if it belongs to an earlier stop."""
     try:
         return pydb.suspended_frames_manager.get_variable(reference)
@@ -244,7 +246,7 @@ def _variable_of(pydb: Any, reference: Any) -> Any:
         return None
 
 
-def _answer(pydb: Any, request: Any, body: dict[str, Any]) -> None:
+def _answer(pydb: Any, request: Any, body: dict[str, object]) -> None:
     command: Any = importlib.import_module("_pydevd_bundle.pydevd_net_command").NetCommand
     number = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_RETURN
     response = {"type": "response", "request_seq": request.seq, "success": True, "command": request.command}

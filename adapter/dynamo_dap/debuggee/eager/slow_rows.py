@@ -33,7 +33,7 @@ def limit(seconds: float, at_most: int) -> Iterator[None]:
         del _limits.seconds, _limits.left
 
 
-def show(value: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
+def show(value: object, make: Callable[[], dict[str, object]]) -> dict[str, object] | str:
     """Return the result of ``make``, or a text that says why ``value`` is not shown."""
     seconds = getattr(_limits, "seconds", None)
     if seconds is None:

@@ -30,7 +30,7 @@ _NEXT_SECONDS = 0.1
 _ABOUT_FRAMES = frozenset({"evaluate", "setExpression", "completions"})
 
 
-def _set_frame(arguments: dict[str, Any]) -> None:
+def _set_frame(arguments: dict[str, object]) -> None:
     """Serve a request without a frame in the program's globals, on a stopped thread."""
     frame = pydevd_internals.frame_of_globals_at_stop(frame_of_globals)
     if frame is not None:
@@ -129,7 +129,7 @@ class StepSharing:
         """Note that a thread has paused, as the user asked."""
         self._pause_taken.set()
 
-    def _on_event(self, event: str, body: dict[str, Any]) -> None:
+    def _on_event(self, event: str, body: dict[str, object]) -> None:
         thread_id = body.get("threadId")
         if event == "stopped" and body.get("reason") == "pause":
             self.pause_taken()

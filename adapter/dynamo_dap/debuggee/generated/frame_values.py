@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from typing import Any
 
 from dynamo_dap.debuggee.generated.generated import GeneratedCode
 from dynamo_dap.debuggee.torch_api.generated_code import VALUE_STACK, value_stack
@@ -28,10 +27,10 @@ class FrameValues:
         self.frame = frame
         self.index = index
         self.is_whole = is_whole
-        self.operands: tuple[Any, ...] | None = None
+        self.operands: tuple[object, ...] | None = None
         """Operands of the current instruction, kept from before it began, if they are no longer on the stack."""
 
-    def locals(self) -> dict[str, Any]:
+    def locals(self) -> dict[str, object]:
         """Return local variables and the contents of cells by name."""
         return dict(self.frame.f_locals)
 
@@ -53,7 +52,7 @@ class FrameValues:
             return VALUE_STACK.problem
         return None if self._depth() is not None else "no path of the code leads to this instruction"
 
-    def stack(self) -> list[Any]:
+    def stack(self) -> list[object]:
         """Return the value stack, bottom first, empty slots as torch's sentinel. Empty when it cannot be shown."""
         depth = self._depth()
         if depth is None or VALUE_STACK.problem is not None:
@@ -62,7 +61,7 @@ class FrameValues:
         slots = value_stack(self.frame, objects) + [BARE_NUMBER] * (depth - objects)
         return slots if self.operands is None else [*slots, *self.operands]
 
-    def written_names(self) -> dict[str, Any]:
+    def written_names(self) -> dict[str, object]:
         """Return the values whose names in the listing differ from the frame's: stack slots and globals."""
         statements, held = self.generated.statements, self.frame.f_globals
         named = {

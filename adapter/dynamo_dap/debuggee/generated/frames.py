@@ -61,7 +61,7 @@ class RunningFrame:
     phase: Phase = Phase.BEFORE
     operands: tuple[Any, ...] | None = None
     """The operands of an instruction that raised, if they were kept."""
-    returned: tuple[str, Any] | None = None
+    returned: tuple[str, object] | None = None
     """Name and returned value of the frame that a step has just left."""
     statement: Statement | None = None
     """The user's statement whose breakpoint stopped here, if one group of instructions carries out several."""

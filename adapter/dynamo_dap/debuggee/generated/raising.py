@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from types import FrameType
-from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
@@ -43,12 +42,12 @@ class RaisedExceptions:
         """Release the kept operands."""
         self._threads.kept = None
 
-    def operands_of(self, frame: FrameType, index: int) -> tuple[Any, ...] | None:
+    def operands_of(self, frame: FrameType, index: int) -> tuple[object, ...] | None:
         """Return the operands of the raising instruction; None if they were not kept."""
         kept = getattr(self._threads, "kept", None)
         if kept is None or kept[0] is not frame or kept[1] != index:
             return None
-        operands: tuple[Any, ...] = kept[2]
+        operands: tuple[object, ...] = kept[2]
         return operands
 
     def is_new(self, generated: GeneratedCode, index: int, exception: BaseException) -> bool:

@@ -95,7 +95,7 @@ class _Named(Children):
 
 
 class _Locals(_Named):
-    def __init__(self, values: FrameValues, returned: tuple[str, Any] | None, folds_temporaries: bool) -> None:
+    def __init__(self, values: FrameValues, returned: tuple[str, object] | None, folds_temporaries: bool) -> None:
         super().__init__(values)
         self._returned = returned
         self._folds_temporaries = folds_temporaries
@@ -280,7 +280,7 @@ def _graph_variables(generated: GeneratedCode) -> list[Variable]:
     ]
 
 
-def _group(name: str, members: list[tuple[str, str | None, Any]]) -> Variable:
+def _group(name: str, members: list[tuple[str, str | None, object]]) -> Variable:
     children = Deferred(lambda: [_member(*member) for member in members], count=len(members))
     return Variable(name, Value(f"{len(members)} {name}", children=children if members else None, kind="virtual"))
 

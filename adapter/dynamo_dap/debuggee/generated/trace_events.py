@@ -94,7 +94,7 @@ class _ThreadTracer(ChainingTracer):
 
     def __init__(
         self,
-        report: Callable[[GeneratedCode, FrameType, str, Any], None],
+        report: Callable[[GeneratedCode, FrameType, str, object], None],
         is_over: Callable[[GeneratedCode, FrameType], bool],
         codes: GeneratedCodes,
     ) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from types import FrameType
-from typing import Any
 
 from dynamo_dap.debuggee.bytecode.data_flow import Expression
 from dynamo_dap.debuggee.bytecode.instructions import Instruction
@@ -51,7 +50,7 @@ def write_slot(values: FrameValues, index: int, value: object) -> None:
         raise WriteRefused(str(unknown)) from None
 
 
-def refusal(values: FrameValues, stack: list[Any], index: int, value: object) -> str | None:
+def refusal(values: FrameValues, stack: list[object], index: int, value: object) -> str | None:
     """Return why ``value`` cannot be put into slot ``index``; None if it can."""
     if not values.is_whole:
         return "the frame is in the middle of an instruction: its value stack cannot be changed"

@@ -42,14 +42,14 @@ class AbandonedAttempt:
         output: Any = frame.attempt
         self._output = output
         self._root: Any = None
-        self._arguments: Any = None
+        self._arguments: object = None
         self._state: Sequence[Callable[[], None]] = ()
         """Restores the random states from the beginning of its code, once that has run."""
         self._context: Any = None
         """A copy of the ids of its compile and attempt."""
         self._taken: list[tuple[dict[str, Any], Any]] = []
         """The inputs of its graphs, which torch 2.14 removes from an abandoned attempt's nodes."""
-        self._guards: Any = None
+        self._guards: object = None
         """Its guards, which torch removes as well."""
         self.reason = ""
         """Torch's reason for abandoning it."""
@@ -131,7 +131,7 @@ class AbandonedAttempt:
         self._taken = []
 
 
-def _context_now() -> Any:
+def _context_now() -> object:
     """Return a copy of the ids of the running compile and attempt: torch counts attempts in the same object."""
     context = ABANDONED.resolve(_CONTEXT)()
     if context is None:

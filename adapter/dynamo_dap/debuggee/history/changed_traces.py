@@ -107,14 +107,14 @@ def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[N
         for container in _containers():
             swap.keep(container)
         stack.enter_context(_function_modes_enabled())
-        now: dict[str, Any] = {}
+        now: dict[str, object] = {}
         output.save_global_state(out=now)
         stack.callback(_set_all, now)
         _set_all(output.tracing_context.global_context.global_state)
         yield
 
 
-def _containers() -> list[Any]:
+def _containers() -> list[object]:
     """Return torch's tables of objects that graphs create, and of numbers that must be constants."""
     created = sys.modules.get("torch._dynamo.graph_bytecode_inputs")
     names = ("index_to_bytecode_constructor", "index_to_external_object_weakref", "keep_alive")
@@ -350,7 +350,7 @@ def size_change(frame: TracedFrame, tensor: Tensor, source: str | None, dimensio
     return SizeChange(source, dimension, is_symbol)
 
 
-def _size_of_input(frame: TracedFrame, size: Any) -> tuple[str, int]:
+def _size_of_input(frame: TracedFrame, size: object) -> tuple[str, int]:
     """Return the input and the dimension of a symbol."""
     symbols = symbols_of(size) if is_symbolic(size) else []
     known = getattr(frame.translator.output.shape_env, "var_to_sources", {})
@@ -371,7 +371,7 @@ def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
     original, thread = SIZES.resolve(_SIZES), threading.get_ident()
     kinds = SIZES.resolve(_DYNAMIC)
 
-    def contexts(value: Any, tx: Translator, source: object, *arguments: object, **named: object) -> Any:
+    def contexts(value: object, tx: Translator, source: object, *arguments: object, **named: object) -> Any:
         context = original(value, tx, source, *arguments, **named)
         name = source_name(source) if threading.get_ident() == thread else None
         for each in changes:

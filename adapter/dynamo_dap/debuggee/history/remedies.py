@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from types import CodeType
-from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -266,7 +265,7 @@ class Remedies:
             checks = [*checks, check]
 
     def _trace(self, run: TrialRun, held: TracedFrame) -> None:
-        def take(_: Any) -> None:
+        def take(_: object) -> None:
             run.is_complete = True
             frame = running_frame(sys._getframe())
             if frame is not None:

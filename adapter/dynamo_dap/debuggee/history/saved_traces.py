@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_one_of
 from dynamo_dap.debuggee.history.state_log import StateLog
 from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.torch_api.isolation import global_state
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.real_values import restore_values, set_version
 from dynamo_dap.debuggee.torch_api.replays import (
     CachedCall,
@@ -58,7 +59,7 @@ class CannotReuse(Exception):
 class _Slot:
     """A field that holds an object of the program."""
 
-    fields: dict[str, Any]
+    fields: dict[str, object]
     """The owner's attributes; the object is called ``value`` there."""
     source: types.CodeType
 
@@ -68,11 +69,11 @@ class CallObjects:
     """The objects of a call, by the sources of its trace."""
 
     call: CachedCall
-    values: Sequence[Any]
-    inputs: Sequence[Any]
+    values: Sequence[object]
+    inputs: Sequence[object]
     """The graph's inputs."""
-    tracked: dict[Any, Any]
-    numbers: dict[Any, Any]
+    tracked: dict[object, object]
+    numbers: dict[object, object]
     has_program_gone_on: bool
     """Whether the call is shown after the program has continued, which may have changed the call's inputs."""
     versions: Sequence[int | None]
@@ -113,8 +114,8 @@ class SavedTrace:
         self._slots: list[_Slot] = []
         self._inputs: list[tuple[Any, types.CodeType]] = []
         """Placeholders of the graph, with their sources."""
-        self._tracked: list[tuple[int, Any, types.CodeType | None]] = []
-        self._modules: dict[str, Any] = {}
+        self._tracked: list[tuple[int, object, types.CodeType | None]] = []
+        self._modules: dict[str, object] = {}
         self._root = self._output.root_tx
         self._numbers = NumbersOfTrace(self._output.shape_env)
         try:
@@ -155,7 +156,7 @@ class SavedTrace:
                 self._add_input(node, scope)
         self._modules = {name: _kept(module) for name, module in self._output.nn_modules.items()}
 
-    def _add_slot(self, fields: dict[str, Any], scope: dict[str, Any]) -> None:
+    def _add_slot(self, fields: dict[str, object], scope: dict[str, object]) -> None:
         """Note the object of a tracker or a lazy value, if it comes from the call."""
         value, source = fields.get("value"), fields.get("source")
         name = source_name(source)
@@ -170,7 +171,7 @@ class SavedTrace:
             raise CannotReuse(f"{name} has another type now: {name_of(type(found))}")
         self._slots.append(_Slot(fields, code))
 
-    def _add_input(self, node: Any, scope: dict[str, Any]) -> None:
+    def _add_input(self, node: Node, scope: dict[str, object]) -> None:
         code = source_of_placeholder(node)
         try:
             found = code is not None and eval(code, scope) is not None
@@ -203,7 +204,7 @@ class SavedTrace:
 
     # -- later calls -----------------------------------------------------------------------------------------------
 
-    def _scope_of(self, call: CachedCall) -> dict[str, Any]:
+    def _scope_of(self, call: CachedCall) -> dict[str, object]:
         return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
 
     def objects_of(self, call: CachedCall, *, goes_on: bool = False) -> CallObjects:
@@ -330,5 +331,5 @@ def _compiled(source: object) -> types.CodeType:
         raise CannotReuse(f"the source {name} is not an expression") from None
 
 
-def _kept(module: Any) -> Any:
+def _kept(module: GraphModule) -> object:
     return module if type(module).__name__ == "GraphModule" else ref(module)

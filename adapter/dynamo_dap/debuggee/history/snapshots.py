@@ -43,13 +43,13 @@ class PastFrame(NamedTuple):
     """A function's interpreter state."""
 
     translator: Translator
-    locals: dict[str, Any]
-    stack: Sequence[Any]
+    locals: dict[str, object]
+    stack: Sequence[object]
     pointer: int | None
     instruction: object
     line: int
-    blocks: Sequence[Any]
-    progress: Mapping[str, Any]
+    blocks: Sequence[object]
+    progress: Mapping[str, object]
     """A generator's progress: yielded values, and whether it has ended."""
 
     @property
@@ -99,9 +99,9 @@ class PastSizes:
 
     version: tuple[int, ...]
     """The environment's version, and its ranges, which change without a new version."""
-    guards: list[Any]
-    replacements: dict[Any, Any]
-    ranges: dict[Any, Any]
+    guards: list[object]
+    replacements: dict[object, object]
+    ranges: dict[object, object]
 
 
 class PastTrace(NamedTuple):
@@ -178,7 +178,7 @@ class _Sequences:
     """Many short sequences in one list, numbered from the first one ever added."""
 
     def __init__(self) -> None:
-        self.items: list[Any] = []
+        self.items: list[object] = []
         """All sequences, one after the other."""
         self.count = 0
         """How many were ever added."""
@@ -192,7 +192,7 @@ class _Sequences:
         self._ends.append(self._forgotten_items + len(self.items))
         self.count += 1
 
-    def get(self, number: int, *, without: int = 0) -> list[Any]:
+    def get(self, number: int, *, without: int = 0) -> list[object]:
         """Return a sequence without some items at its end."""
         first = self._first(number)
         end = self._ends[number - self._forgotten] - self._forgotten_items
@@ -235,7 +235,7 @@ class Snapshots(Sequence[Snapshot]):
         self._names: list[tuple[str, ...]] = []
         self._values = _Sequences()
         """Names and values of variables."""
-        self._variables: dict[str, Any] | None = None
+        self._variables: dict[str, object] | None = None
         """The last variables."""
         self._begun = array("q")
         """The number of each stretch's first snapshot. A stretch is a run of snapshots in one function."""
@@ -286,7 +286,7 @@ class Snapshots(Sequence[Snapshot]):
         if left:
             self._left[number] = left
 
-    def note(self, stack: Sequence[object], variables: dict[str, Any]) -> None:
+    def note(self, stack: Sequence[object], variables: dict[str, object]) -> None:
         """Note the stack and the variables; unchanged ones are the same objects."""
         self._noted.append(self.forgotten + len(self.instructions) - 1)
         shared = self._shared
@@ -310,7 +310,7 @@ class Snapshots(Sequence[Snapshot]):
         """Note the blocks around the function's instruction."""
         self._blocks[self.forgotten + len(self.instructions) - 1] = blocks
 
-    def note_progress(self, progress: dict[str, Any]) -> None:
+    def note_progress(self, progress: dict[str, object]) -> None:
         """Note the position of a generator."""
         self._progress[self.forgotten + len(self.instructions) - 1] = progress
 
@@ -422,7 +422,7 @@ class Snapshots(Sequence[Snapshot]):
             self._progress.get(noted, NO_PROGRESS),
         )
 
-    def _variables_at(self, at: int) -> dict[str, Any]:
+    def _variables_at(self, at: int) -> dict[str, object]:
         number = self._bound[at]
         return dict(zip(self._names[number - self._bound[0]], self._values.get(number), strict=True))
 
@@ -442,7 +442,7 @@ class Snapshots(Sequence[Snapshot]):
         """The number of full snapshots."""
         return len(self._noted)
 
-    def trackers(self) -> Iterator[Any]:
+    def trackers(self) -> Iterator[object]:
         """Yield all trackers, and containers of them."""
         yield self._stacks.items
         yield self._values.items

@@ -30,6 +30,7 @@ from dynamo_dap.debuggee.history.snapshots import (
 )
 from dynamo_dap.debuggee.history.trace_changes import Change
 from dynamo_dap.debuggee.torch_api.graph import written_by
+from dynamo_dap.debuggee.torch_api.objects import Output, ShapeEnv
 from dynamo_dap.debuggee.torch_api.real_values import forget_values, restore_values
 from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -66,7 +67,7 @@ class StateLog:
         self._translator: Translator | None = None
         """The function of the last snapshot."""
         self._is_inlined = self._is_generator = False
-        self._locals: dict[str, Any] | None = None
+        self._locals: dict[str, object] | None = None
         """Its variables in the last copy."""
         self._callers: tuple[PastFrame, ...] = ()
         """Its waiting callers."""
@@ -95,7 +96,7 @@ class StateLog:
         self._present: _Present | None = None
         self._has_program_run = False
         self._shown: tuple[int, bool] | None = None
-        self._writing: tuple[int, list[tuple[int, Any]]] | None = None
+        self._writing: tuple[int, list[tuple[int, object]]] | None = None
         self._undone = 0
         self._copied = 0
 
@@ -147,7 +148,7 @@ class StateLog:
             self._is_quiet = False
             self._add(own, own["stack"][:depth])
 
-    def _add(self, own: dict[str, Any], stack: list[Any]) -> None:
+    def _add(self, own: dict[str, Any], stack: list[object]) -> None:
         snapshots = self._snapshots
         # Trackers are equal only to themselves.
         if self._locals is None or self._locals != own["symbolic_locals"]:
@@ -273,7 +274,7 @@ class StateLog:
         if self._copied > MAXIMUM_COPIED:
             self._forget_all()
 
-    def has_change(self, kind: type, tracker: Any) -> bool:
+    def has_change(self, kind: type, tracker: object) -> bool:
         """Return whether the last change is of this kind and tracker, with no snapshot since."""
         changes, snapshots = self._changes, self._snapshots
         is_last = bool(changes) and type(changes[-1]) is kind and changes[-1].tracker is tracker
@@ -302,13 +303,13 @@ class StateLog:
         operations = [node for node in tracer.graph.nodes if node.op != "placeholder"]
         return {node.name: number + inputs for number, node in enumerate(operations)}
 
-    def trackers(self) -> Iterator[Any]:
+    def trackers(self) -> Iterator[object]:
         """Yield all trackers of the log, and containers of them."""
         yield from self.snapshots.trackers()
         for change in self._changes:
             yield from change.trackers()
 
-    def noted_in(self, tracer: Any) -> Iterator[Any]:
+    def noted_in(self, tracer: object) -> Iterator[object]:
         """Yield names and value stacks of the snapshots in the body that ``tracer`` traces, newest first."""
         snapshots = self.snapshots
         for at in range(len(snapshots) - 1, -1, -1):
@@ -318,7 +319,7 @@ class StateLog:
             yield snapshot.frames[0].locals
             yield snapshot.frames[0].stack
 
-    def lazy_fields(self) -> Iterator[dict[str, Any]]:
+    def lazy_fields(self) -> Iterator[dict[str, object]]:
         """Yield fields of values before they were realized."""
         for change in self._changes:
             yield from change.holders()
@@ -349,7 +350,7 @@ class StateLog:
         """The number of forgotten snapshots."""
         return self._snapshots.forgotten
 
-    def last_change(self, tracker: Any, before: int) -> int | None:
+    def last_change(self, tracker: object, before: int) -> int | None:
         """Return the number of the last change of a tracker's object before the change ``before``."""
         for number in range(before - 1, -1, -1):
             if self._changes[number].tracker is unwrapped(tracker):
@@ -445,14 +446,14 @@ def _is_generator(translator: Translator) -> bool:
     return bool(translator.f_code.co_flags & _GENERATOR)
 
 
-def _generator_progress(translator: Translator | None) -> dict[str, Any]:
+def _generator_progress(translator: Translator | None) -> dict[str, object]:
     return {
         "generated_items": list(getattr(translator, "generated_items", ())),
         "generator_exhausted": getattr(translator, "generator_exhausted", False),
     }
 
 
-def _version_of(shape_env: Any) -> tuple[int, ...]:
+def _version_of(shape_env: ShapeEnv) -> tuple[int, ...]:
     return (shape_env._version_counter, *map(id, shape_env.var_to_range.values()))
 
 
@@ -482,7 +483,7 @@ def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> P
 class _Present:
     """Holds the present state while an earlier state is shown."""
 
-    def __init__(self, output: Any) -> None:
+    def __init__(self, output: Output) -> None:
         self._output = output
         self._swap = Swap()
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.objects import Output, SideEffects, Translator
+from dynamo_dap.debuggee.torch_api.objects import Output, SideEffects, Tensor, Translator
 from dynamo_dap.debuggee.torch_api.swaps import refill
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
@@ -70,11 +70,11 @@ class Change:
         """Exchange the kept state with the object's."""
         raise NotImplementedError
 
-    def trackers(self) -> Iterator[Any]:
+    def trackers(self) -> Iterator[object]:
         """Yield its trackers, and containers of them."""
         return iter(())
 
-    def holders(self) -> Iterator[dict[str, Any]]:
+    def holders(self) -> Iterator[dict[str, object]]:
         """Yield fields of lazy values, which hold the program's objects."""
         return iter(())
 
@@ -82,11 +82,11 @@ class Change:
 class _MutationChange(Change):
     """A changed object, for which some torch versions note the user's lines."""
 
-    def __init__(self, effects: SideEffects, tracker: Any) -> None:
+    def __init__(self, effects: SideEffects, tracker: object) -> None:
         self.tracker = tracker
-        self._stacks: dict[Any, list[Any]] = getattr(effects, "mutation_user_stacks", _NO_STACKS)
+        self._stacks: dict[object, list[object]] = getattr(effects, "mutation_user_stacks", _NO_STACKS)
         self._count = len(self._stacks.get(tracker, ()))
-        self._later: list[Any] | None = None
+        self._later: list[object] | None = None
 
     def swap(self) -> None:
         stacks = self._stacks.get(self.tracker)
@@ -100,13 +100,13 @@ class _MutationChange(Change):
             self._later = None
 
 
-_NO_STACKS: dict[Any, list[Any]] = {}
+_NO_STACKS: dict[object, list[object]] = {}
 
 
 class _PastIterator:
     """The position of an iterator over a dictionary or a set, which cannot be copied."""
 
-    def __init__(self, iterator: Any) -> None:
+    def __init__(self, iterator: object) -> None:
         self._kind = type(iterator)
         # An exhausted iterator no longer knows its object.
         self._over = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
@@ -123,7 +123,7 @@ class _PastIterator:
 _ITERATORS: tuple[type, ...] = (type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())))
 
 
-def _advanced(iterator: Any, count: int) -> Any:
+def _advanced(iterator: Any, count: int) -> object:
     for _ in range(count):
         next(iterator)
     return iterator
@@ -132,12 +132,12 @@ def _advanced(iterator: Any, count: int) -> Any:
 class _TrackerChange(_MutationChange):
     """A modified tracker: its fields, and the contents of the containers in them."""
 
-    def __init__(self, effects: SideEffects, tracker: Any) -> None:
+    def __init__(self, effects: SideEffects, tracker: object) -> None:
         super().__init__(effects, tracker)
         fields = self._fields = tracker.__dict__
         self._mutation = fields.get("mutation_type")
         self._modified = getattr(self._mutation, "is_modified", None)
-        then: dict[str, Any] = {}
+        then: dict[str, object] = {}
         contents: list[Any] = []
         goes_through = "Iterator" in type(tracker).__name__  # its contents then belong to another tracker
         for name, value in fields.items():
@@ -168,7 +168,7 @@ class _TrackerChange(_MutationChange):
             self._mutation.is_modified = self._modified
         self._then, self._modified, self._contents = now, modified, contents
 
-    def trackers(self) -> Iterator[Any]:
+    def trackers(self) -> Iterator[object]:
         yield self.tracker
         yield self._then
         yield from self._contents[1::2]
@@ -177,7 +177,7 @@ class _TrackerChange(_MutationChange):
 _CONTAINERS = frozenset({dict, list, set, deque})
 
 
-def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def _own_fields(fields: dict[str, object]) -> dict[str, object]:
     """Return a tracker's fields, without those that hold the program's objects, which never change."""
     return {name: value for name, value in fields.items() if name not in _OF_THE_PROGRAM}
 
@@ -185,12 +185,12 @@ def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
 class _StoreChange(_MutationChange):
     """An object's pending attributes."""
 
-    def __init__(self, effects: Any, tracker: Any) -> None:
+    def __init__(self, effects: SideEffects, tracker: object) -> None:
         super().__init__(effects, tracker)
-        self._pending: dict[Any, dict[str, Any]] = effects.store_attr_mutations
+        self._pending: dict[object, dict[str, object]] = effects.store_attr_mutations
         self._then = self._now()
 
-    def _now(self) -> dict[str, Any] | None:
+    def _now(self) -> dict[str, object] | None:
         pending = self._pending.get(self.tracker)
         return None if pending is None else dict(pending)
 
@@ -203,7 +203,7 @@ class _StoreChange(_MutationChange):
             refill(self._pending.setdefault(self.tracker, {}), self._then)
         self._then = now
 
-    def trackers(self) -> Iterator[Any]:
+    def trackers(self) -> Iterator[object]:
         yield self.tracker
         yield self._then
 
@@ -211,7 +211,7 @@ class _StoreChange(_MutationChange):
 class _FieldsChange(Change):
     """Replaced fields: a lazy value's when it is realized, a tensor's when a hook is registered on it."""
 
-    def __init__(self, owners: Iterable[Any]) -> None:
+    def __init__(self, owners: Iterable[object]) -> None:
         fields = [fields_of(each) for each in owners]
         self._owners = (*fields, *map(dict, fields))
         """Each owner's fields, and their copies in the same order."""
@@ -223,7 +223,7 @@ class _FieldsChange(Change):
             refill(fields, then)
             refill(then, now)
 
-    def holders(self) -> Iterator[dict[str, Any]]:
+    def holders(self) -> Iterator[dict[str, object]]:
         yield from self._owners[len(self._owners) // 2 :]
 
 
@@ -234,7 +234,7 @@ class _RealizationChange(_FieldsChange):
 class _BodyChange(_FieldsChange):
     """The end of a higher-order operator's body: torch rebuilds its graph and rebinds its results."""
 
-    def __init__(self, tracers: Sequence[Any], noted: Iterable[Any]) -> None:
+    def __init__(self, tracers: Sequence[Any], noted: Iterable[object]) -> None:
         """Take ``tracers`` of the body and of enclosing bodies, for example an autograd function's forward."""
         super().__init__(values_in(tracers[-1].graph, noted))
         self._graphs = [BodyGraph(each) for each in tracers]
@@ -252,7 +252,7 @@ def _tensors_known_to(effects: SideEffects) -> list[Any]:
 class _NameChange(Change):
     """A tensor's node gets the name of the first variable that stores the tensor."""
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: Tensor) -> None:
         self._fields, self._node = fields_of(tensor), fields_of(tensor)["proxy"].node
         self._then = self._now()
 
@@ -267,7 +267,7 @@ class _NameChange(Change):
         self._then = now
 
 
-def _name_change(tensor: Any) -> _NameChange | None:
+def _name_change(tensor: Tensor) -> _NameChange | None:
     return None if fields_of(tensor).get("_is_name_set", True) else _NameChange(tensor)
 
 
@@ -308,7 +308,7 @@ class ChangeHooks:
                     self._wrap(kind, name, self._advance)
 
     def _mutation(
-        self, kind: type[_MutationChange], effects: SideEffects, tracker: Any, *_: object, **__: object
+        self, kind: type[_MutationChange], effects: SideEffects, tracker: object, *_: object, **__: object
     ) -> _MutationChange | None:
         log = self.log
         return None if log is None or log.has_change(kind, tracker) else kind(effects, tracker)
@@ -324,7 +324,7 @@ class ChangeHooks:
         )
 
     def _wrap(self, owner: object, name: str, change: Any) -> None:
-        def note(self_: Any, *arguments: Any, **named: Any) -> None:
+        def note(self_: object, *arguments: object, **named: object) -> None:
             log = self.log
             if log is not None and not log.is_showing:
                 about_to_change = change(self_, *arguments, *named.values())
@@ -338,7 +338,7 @@ class ChangeHooks:
         self.log = None
 
 
-def _with_subclasses(kind: Any) -> set[Any]:
+def _with_subclasses(kind: Any) -> set[object]:
     return {kind, *(each for child in kind.__subclasses__() for each in _with_subclasses(child))}
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from dynamo_dap.debuggee.torch_api.objects import Graph, Node
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Tracer
 from dynamo_dap.debuggee.torch_api.swaps import refill
 from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, node_of
 
 
-def values_in(graph: Graph, roots: Iterable[object]) -> list[Any]:
+def values_in(graph: Graph, roots: Iterable[object]) -> list[object]:
     """Return the trackers of graph values that are reachable from ``roots``."""
     found = (each for each in reachable_from(list(roots)) if is_tracker(each))
     return [each for each in found if getattr(node_of(each), "graph", None) is graph]
@@ -25,10 +25,10 @@ def values_in(graph: Graph, roots: Iterable[object]) -> list[Any]:
 
 class _PastNode(NamedTuple):
     node: Any
-    fields: dict[str, Any]
-    users: dict[Any, None]
+    fields: dict[str, object]
+    users: dict[object, None]
     """The former entries of ``users``."""
-    operands: dict[Any, None]
+    operands: dict[object, None]
     """Like ``users``."""
 
 
@@ -38,7 +38,7 @@ _FIELDS = ("name", "_args", "_kwargs", "_input_nodes", "users", "meta", "_erased
 class BodyGraph:
     """A body's nodes, their order and operands, and its captured values."""
 
-    def __init__(self, tracer: Any, also: Iterable[Any] = ()) -> None:
+    def __init__(self, tracer: Tracer, also: Iterable[Any] = ()) -> None:
         """Copy the graph of ``tracer`` (torch's ``SubgraphTracer``), and the state of ``also``, removed nodes."""
         self._tracer = tracer
         self._order = list(tracer.graph.nodes)

@@ -32,7 +32,7 @@ from dynamo_dap.debuggee.inductor.stage_costs import (
     reasons_of,
 )
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, calling_frame
 
@@ -115,7 +115,7 @@ class Kernel:
 class StageObserver:
     """Takes what each stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
 
-    def pre_grad(self, before: Callable[[], Any], graph: object) -> None:
+    def pre_grad(self, before: Callable[[], object], graph: object) -> None:
         """Pre-grad passes have changed ``graph``; ``before`` is what ``look`` returned for it."""
 
     def look(self, graph: object) -> Any:
@@ -124,7 +124,7 @@ class StageObserver:
     def joint(self, graph: object) -> None:
         """AOTAutograd has made the joint graph."""
 
-    def joint_passes(self, before: Callable[[], Any], graph: object) -> None:
+    def joint_passes(self, before: Callable[[], object], graph: object) -> None:
         """Take the joint graph, or an inference graph, after passes changed it."""
 
     def split(self, direction: str, graph: object) -> None:
@@ -133,7 +133,7 @@ class StageObserver:
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
         """Nodes of the forward graph saved for the backward pass, and those recomputed there, with their bytes."""
 
-    def post_grad(self, direction: str, before: Callable[[], Any], graph: object) -> None:
+    def post_grad(self, direction: str, before: Callable[[], object], graph: object) -> None:
         """Post-grad passes have changed ``graph``."""
 
     def operations(self, direction: str, operations: list[IrOperation], *, fused: bool) -> None:
@@ -301,10 +301,10 @@ class ExploredStages:
         if is_copy and outcome.error is None:
             self._reasons().copied(outcome.result, calling_frame().f_code.co_name)
 
-    def _around(self, owner: object, name: str, report: Callable[[Callable[[], Any], Any], None]) -> None:
+    def _around(self, owner: object, name: str, report: Callable[[Callable[[], object], object], None]) -> None:
         """Watch passes over a graph module, but not over the bodies of operators."""
 
-        def watch(module: Any, *_: object, **__: object) -> Generator[None, Outcome, None]:
+        def watch(module: GraphModule, *_: object, **__: object) -> Generator[None, Outcome, None]:
             running = self._running()
             if name in running:
                 return

@@ -141,11 +141,11 @@ class LoweringHooks:
         return Work(LOWERS, _text(node), (node,), node, known.get(node.target, original))
 
     @staticmethod
-    def _fused(original: Any, _: object, one: Any, other: Any, *__: object) -> Work:
+    def _fused(original: object, _: object, one: Any, other: Any, *__: object) -> Work:
         return Work(FUSES, f"{one.get_name()} with {other.get_name()}", _origins((one, other)), (one, other), original)
 
     @staticmethod
-    def _written(original: Any, _: object, operation: Any) -> Work:
+    def _written(original: object, _: object, operation: Any) -> Work:
         return Work(WRITES, str(operation.get_name()), _origins((operation,)), operation, original)
 
     def _watch_pass(self, name: str) -> None:
@@ -178,7 +178,7 @@ class LoweringHooks:
 class _Changes:
     """Collects the changes that one run of passes makes to a graph."""
 
-    def __init__(self, graph: Any, report: Callable[[str, Any], None]) -> None:
+    def __init__(self, graph: GraphModule, report: Callable[[str, Any], None]) -> None:
         """Report each changed node, with its stage, by ``report``."""
         self._report = report
         self._graph = graph
@@ -186,7 +186,7 @@ class _Changes:
         self._made: dict[Any, None] = {}
         """Inserted nodes that are not reported yet: passes set their line a little later."""
 
-    def created(self, node: Any) -> None:
+    def created(self, node: Node) -> None:
         """Note a new node of the graph."""
         self._report_made()
         if node.op == "call_function":
@@ -196,7 +196,7 @@ class _Changes:
         """Note that ``user`` is about to get another operand."""
         self._report_made()
 
-    def erased(self, node: Any) -> None:
+    def erased(self, node: Node) -> None:
         """Report a node that is about to leave the graph."""
         self._report_made()
         self._made.pop(node, None)
@@ -245,8 +245,8 @@ def _text(node: Node) -> str:
     return f"{node.name} ({target if target is not None and '.' not in str(node.target) else node.target})"
 
 
-def _origins(scheduled: Iterable[Any]) -> tuple[Any, ...]:
-    found: dict[Any, None] = {}
+def _origins(scheduled: Iterable[Any]) -> tuple[object, ...]:
+    found: dict[object, None] = {}
     for each in scheduled:
         for one in each.get_nodes():
             found.update((origin, None) for origin in getattr(getattr(one, "node", None), "origins", ()))

@@ -70,7 +70,7 @@ def figures(lowering: Any) -> dict[str, Figures]:
     return found
 
 
-def _memory(lowering: Any, nodes: Sequence[Any]) -> list[int]:
+def _memory(lowering: Any, nodes: Sequence[object]) -> list[int]:
     module, ordered = sys.modules[_MEMORY], type(lowering.scheduler.available_buffer_names)
     inputs = module.get_freeable_input_buf(nodes, ordered(lowering.graph_inputs.keys()))
     module.assign_memory_planning_info_for_scheduler_buffers(nodes, lowering.scheduler.name_to_buf)

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.inductor.explored_stages import (
 )
 from dynamo_dap.debuggee.inductor.stage_costs import Figures
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, user_places
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, graph_lines, names_of_inputs, result_text
 from dynamo_dap.explore.model import Document, Part
 from dynamo_dap.protocol.texts import short_paths
@@ -64,7 +64,7 @@ class StageDocuments:
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
-    def dynamo(self, graph: Any) -> Document:
+    def dynamo(self, graph: Graph) -> Document:
         """Write Dynamo's graph."""
         names = names_of_inputs(graph)
         nodes = nodes_of(graph)
@@ -72,11 +72,11 @@ class StageDocuments:
         self._outputs = [str(each) for node in nodes if node.op == "output" for each in _flat(node.args)]
         return self.graph("dynamo", "Dynamo's graph", graph)
 
-    def text_of(self, graph: Any) -> str:
+    def text_of(self, graph: Graph) -> str:
         """Return a graph as text, before passes change it."""
         return _bounded("\n".join(line for line, _ in graph_lines(graph, self._function, self._texts(graph))) + "\n")
 
-    def graph(self, identifier: str, title: str, graph: Any, before: str | None = None) -> Document:
+    def graph(self, identifier: str, title: str, graph: Graph, before: str | None = None) -> Document:
         """Write a graph; ``before`` is its text before this stage's passes."""
         document = Document(identifier, title, "python", "", before)
         # A value written back comes from a part of the same document.
@@ -97,7 +97,7 @@ class StageDocuments:
         self._graphs[identifier] = (id(graph), operations)
         return document
 
-    def _texts(self, graph: Any) -> GraphTexts:
+    def _texts(self, graph: Graph) -> GraphTexts:
         nodes = nodes_of(graph)
         taken = {str(node.name) for node in nodes}
         names = names_of_inputs(graph)
@@ -438,7 +438,7 @@ def _together(parts: Sequence[Part]) -> dict[str, Any]:
     }
 
 
-def _flat(value: object) -> Iterator[Any]:
+def _flat(value: object) -> Iterator[object]:
     if isinstance(value, list | tuple):
         for each in value:
             yield from _flat(each)

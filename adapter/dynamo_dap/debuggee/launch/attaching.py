@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from dynamo_dap.debuggee.launch.connecting import connect_from_environment, connect_to
 from dynamo_dap.debuggee.launch.listening import is_listening, listen_for
@@ -83,7 +82,7 @@ def breakpoint() -> None:
     stop_at(process_agent(), sys._getframe(1))
 
 
-def describe(function: Callable[..., Any] | None = None) -> str:
+def describe(function: Callable[..., object] | None = None) -> str:
     """Describe a function's cache entries as text: guards, code, graphs, resume functions.
 
     ``function`` may be compiled or not, a method, or a module; without one all functions are described. Nothing is

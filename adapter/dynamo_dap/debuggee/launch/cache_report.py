@@ -143,7 +143,7 @@ def _begin() -> CacheEntries:
         return _own.entries
 
 
-def describe(function: Callable[..., Any] | None = None, session: EntryReader | None = None) -> str:
+def describe(function: Callable[..., object] | None = None, session: EntryReader | None = None) -> str:
     """Describe the cache entries of ``function``, or of all; ``session`` reads them if a debug session is running."""
     code = None if function is None else _code_of(function)
     if session is None and not is_dynamo_imported():
@@ -170,7 +170,7 @@ def _code_of(function: object) -> CodeType:
     raise TypeError(f"describe() takes a function, a method or a module, not {type(asked).__name__}")
 
 
-def _inside(function: object) -> Any:
+def _inside(function: object) -> object:
     """Return the function inside torch's wrapper, a bound method or a module; None for a function itself."""
     attributes = getattr(function, "__dict__", {})
     compiled = attributes.get("_torchdynamo_orig_callable") or attributes.get("_modules", {}).get("_orig_mod")

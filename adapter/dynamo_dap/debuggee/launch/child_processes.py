@@ -149,7 +149,7 @@ class _WorkerInvitation:
     def __init__(self, invitation: str) -> None:
         self._invitation = invitation
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return runpy.run_path, (ENTRY, {"INVITATION": self._invitation}, "dynamo_dap_worker")
 
 
@@ -162,7 +162,7 @@ def invite_workers(invitation: Callable[[], str | None]) -> None:
     prepare = spawn.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
-        data: dict[str, Any] = prepare(name)
+        data: dict[str, object] = prepare(name)
         maker = sys._getframe(1)
         is_for_worker = maker.f_globals.get("__name__") == "multiprocessing.popen_forkserver"
         given = invitation() if is_for_worker and is_for_program(maker, is_fork=True) else None

@@ -97,7 +97,7 @@ class _Compiles(CompileObserver):
         self.is_over = False
         """Whether the program has ended: trials only count compiles."""
         self._settings: dict[FrameCompile, contextlib.ExitStack] = {}
-        self._declared_call: tuple[CompiledCall, Callable[[], AbstractContextManager[Any]]] | None = None
+        self._declared_call: tuple[CompiledCall, Callable[[], AbstractContextManager[object]]] | None = None
 
     def compile_began(self, compiling: FrameCompile) -> None:
         """Declare the sizes of the call, as the user would before it. Functions that it calls get the same settings."""
@@ -156,7 +156,9 @@ def begin_forecast(asked: ForecastRun) -> None:
     HOOKS.want(_compiles, (CompileObserver.compile_began, *events) if asked.declared else events)
 
 
-def _declared_of(code: CodeType, names: dict[str, Any], among: Iterable[DeclaredFunction]) -> DeclaredFunction | None:
+def _declared_of(
+    code: CodeType, names: dict[str, object], among: Iterable[DeclaredFunction]
+) -> DeclaredFunction | None:
     """Return the declaration of a function; a resume function is another one."""
     _, place = function_of(code, names)
     found = (place.path, place.line, name_of(code, names))
@@ -164,8 +166,8 @@ def _declared_of(code: CodeType, names: dict[str, Any], among: Iterable[Declared
 
 
 def _declare(
-    code: CodeType, names: dict[str, Any], declared: DeclaredFunction
-) -> Callable[[], AbstractContextManager[Any]] | None:
+    code: CodeType, names: dict[str, object], declared: DeclaredFunction
+) -> Callable[[], AbstractContextManager[object]] | None:
     """Mark the tensors of a call, and return the settings for its compiles; None: torch lacks that declaration."""
     inputs = VariedInputs(code, names, None, declared.size.names)
     declaration = _declaration(declared.way, inputs.declared)

@@ -43,10 +43,10 @@ def _watch_gevent(agent: Agent) -> None:
 
 def _watch_eventlet(agent: Agent) -> None:
     patcher: Any = sys.modules["eventlet.patcher"]
-    patch: Callable[..., Any] = patcher.monkey_patch
+    patch: Callable[..., object] = patcher.monkey_patch
 
     @functools.wraps(patch)
-    def monkey_patch(*arguments: object, **named: object) -> Any:
+    def monkey_patch(*arguments: object, **named: object) -> object:
         _leave(agent, "eventlet.monkey_patch")
         return patch(*arguments, **named)
 

@@ -83,7 +83,7 @@ def stop_on_entry(agent: Agent, filename: str) -> None:
             return trace_line
         return None
 
-    def trace_line(frame: types.FrameType, _event: str, _argument: object) -> Any:
+    def trace_line(frame: types.FrameType, _event: str, _argument: object) -> object:
         sys.settrace(None)
         frame.f_trace = None
         _hold(agent, frame, "entry", "Paused on entry")

@@ -21,6 +21,7 @@ from typing import Any
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly, is_one_of
 from dynamo_dap.debuggee.torch_api.compiled_calls import report_results
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.torch_settings import add_to_config, set_config
 
 _ITEMS = 200
@@ -65,7 +66,7 @@ class Results:
     """The program's results, each value as a few numbers."""
 
     def __init__(self) -> None:
-        self._calls: list[Any] = []
+        self._calls: list[object] = []
         self._left_out = 0
 
     def begin(self) -> None:
@@ -91,7 +92,7 @@ class Results:
         Path(path).write_text(text, encoding="utf-8")
 
 
-def _reported(value: Any, depth: int) -> Any:
+def _reported(value: Any, depth: int) -> object:
     """Return a value as JSON; None if there is nothing to compare."""
     torch = sys.modules.get("torch")
     if is_exactly(value, (bool, int, float, str)):
@@ -109,7 +110,7 @@ def _reported(value: Any, depth: int) -> Any:
     return None
 
 
-def _tensor(tensor: Any) -> Any:
+def _tensor(tensor: Tensor) -> Any:
     try:
         numbers = tensor.detach().to_dense().double().cpu()
         return [list(numbers.shape), float(numbers.sum()), float(numbers.abs().sum()), float(numbers.square().sum())]

@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall
 from dynamo_dap.debuggee.torch_api.declarations import Declaration, DeclaredSize
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.guard_lookup import replaced, serving_entry, tensors_in, with_size
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 
 _COPIED = (dict, tuple, list)
 _SCALARS = (int, float, str, bool)
@@ -28,7 +29,7 @@ class _Size(NamedTuple):
 
     path: str
     dimension: int
-    tensor: Any
+    tensor: Tensor
 
 
 def integers_in(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -46,7 +47,7 @@ class VariedInputs:
     """The inputs of one compiled call, of which some change."""
 
     def __init__(
-        self, code: CodeType, names: Mapping[str, Any], call: CompiledCall | None, varied: Iterable[str]
+        self, code: CodeType, names: Mapping[str, object], call: CompiledCall | None, varied: Iterable[str]
     ) -> None:
         """Change the sizes and integers ``varied``.
 
@@ -99,7 +100,7 @@ class VariedInputs:
                 return at if at is not None and at < len(self._call.args) else None
         return None
 
-    def _is_same(self, name: str | None, given: Any) -> bool:
+    def _is_same(self, name: str | None, given: object) -> bool:
         known = self._names.get(name or "")
         # Containers were copied.
         return known is given or (
@@ -131,8 +132,8 @@ class VariedInputs:
         for one in self.sizes.values():
             declaration.mark(one.tensor, [one.dimension])
 
-    def _others(self, values: Mapping[str, int], declaration: Declaration | None) -> dict[int, Any]:
-        wanted: dict[int, tuple[Any, dict[int, int]]] = {}
+    def _others(self, values: Mapping[str, int], declaration: Declaration | None) -> dict[int, object]:
+        wanted: dict[int, tuple[object, dict[int, int]]] = {}
         for name, one in self.sizes.items():
             wanted.setdefault(id(one.tensor), (one.tensor, {}))[1][one.dimension] = values[name]
         made = {}
@@ -143,5 +144,5 @@ class VariedInputs:
         return made
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def _is_equal(one: object, other: object) -> bool:
     return is_exactly(one, _SCALARS) and bool(one == other)

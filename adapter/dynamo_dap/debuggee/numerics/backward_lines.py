@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.torch_api.dynamo_names import readable_function_name, resume_function
 from dynamo_dap.debuggee.torch_api.graph import is_erased, target_name
-from dynamo_dap.debuggee.torch_api.objects import Graph
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node
 from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.runs import TracePoint
@@ -181,7 +181,7 @@ def ends_at(step: Step, call: object, visit: Visit) -> bool:
     return visit.depth < origin.depth if step.kind is StepKind.OUT else visit.depth <= origin.depth
 
 
-def visit_that_makes(lines: BackwardLines, node: Any) -> Visit | None:
+def visit_that_makes(lines: BackwardLines, node: Node) -> Visit | None:
     """Return the innermost line outside torch that makes a node; if all are in torch, the innermost of these.
 
     For an operator with bodies, return the outermost line: Dynamo adds the operator's node after its body, so the last

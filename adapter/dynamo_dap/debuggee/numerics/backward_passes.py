@@ -477,7 +477,7 @@ def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | Non
     return next((name for name in reversed(visit.nodes) if name in run.names), None)
 
 
-def _gradient_of(reached: _ReachedLine) -> Any:
+def _gradient_of(reached: _ReachedLine) -> object:
     """Return the gradient of a line's result, or of the memory that it writes to."""
     nodes, limit = reached.visit.nodes, limits_of_real_values().bytes
     at = nodes[-1] if nodes else ""
@@ -520,7 +520,7 @@ _BUILTINS = {each.__name__ for each in (abs, all, any, bool, float, int, len, ma
 class _GradientFrame(Frame):
     """A line without values, except the gradient of its result; for conditions and log messages."""
 
-    def __init__(self, reached: _ReachedLine, gradient: Any, console: Callable[[str], None]) -> None:
+    def __init__(self, reached: _ReachedLine, gradient: object, console: Callable[[str], None]) -> None:
         self._visit = reached.visit
         self._names = {"torch": sys.modules["torch"], GRADIENT: gradient}
         self._console = console

@@ -261,7 +261,7 @@ def _results_of(node: Node, run: GradientRun, prefix: str) -> list[str]:
 
 
 def _in_body(
-    lines: BackwardLines, run: GradientRun, maker: Any, node: Any, limit: int
+    lines: BackwardLines, run: GradientRun, maker: Any, node: Node, limit: int
 ) -> tuple[Any, Any, Visit | None] | None:
     """Return the operation in an operator's body that passes back a NaN or Inf, and its line; None if unknown."""
     for target in [each.target for each in maker.all_input_nodes if each.op == "get_attr"]:

@@ -64,7 +64,7 @@ def bad_operands(
     return tuple(BadOperand(each, at, "0" if number == 0 else text) for each, at, number, text in found)
 
 
-def _element(operand: Any, value: Any, index: Sequence[int], result: object) -> tuple[list[int], Any, str] | None:
+def _element(operand: Any, value: Any, index: Sequence[int], result: object) -> tuple[list[int], object, str] | None:
     if not is_tensor(operand) or not has_own_memory(operand) or operand.is_complex() or value.is_complex():
         return None
     if not has_own_memory(result) or storage_of(operand) == storage_of(result):
@@ -111,7 +111,7 @@ def _expression(node: Node, names: Mapping[object, str], depth: int) -> str | No
     return f"{target_name(node)}({', '.join(texts)})"
 
 
-def _part(each: Any, names: Mapping[Any, str], depth: int) -> str | None:
+def _part(each: Any, names: Mapping[object, str], depth: int) -> str | None:
     if is_exactly(each, (int, float, bool, str, type(None))):
         return repr(each)
     if type(each) is slice and each.step is None:

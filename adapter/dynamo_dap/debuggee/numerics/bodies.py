@@ -22,7 +22,7 @@ RunBody = Callable[[Any, tuple[Any, ...]], Any]
 
 
 @contextlib.contextmanager
-def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
+def with_bodies_run_by(module: GraphModule, run: RunBody) -> Iterator[None]:
     """Let ``run`` execute the bodies of ``module``, a graph of our own."""
     names = {node.target for node in module.graph.nodes if node.op == "get_attr" and "." not in node.target}
     bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
@@ -32,14 +32,14 @@ def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
         yield
 
 
-def calling(body: Any, run: Callable[[tuple[Any, ...]], Any]) -> Any:
+def calling(body: Any, run: Callable[[tuple[object, ...]], Any]) -> object:
     """Return a graph with one node that calls ``run``, to replace ``body``.
 
     It must be a graph, since some operators interpret their body instead of calling it.
     """
     torch = sys.modules["torch"]
 
-    def run_body(*operands: Any) -> Any:
+    def run_body(*operands: object) -> object:
         return run(operands)
 
     graph = torch.fx.Graph()
@@ -50,7 +50,7 @@ def calling(body: Any, run: Callable[[tuple[Any, ...]], Any]) -> Any:
     return calling
 
 
-def run_observed(body: GraphModule, operands: tuple[object, ...], observer: Observer) -> Any:
+def run_observed(body: GraphModule, operands: tuple[object, ...], observer: Observer) -> object:
     """Run a body, and report each node to ``observer``."""
     return _interpreter()(body, observer).run(*operands)
 
@@ -60,11 +60,11 @@ def _interpreter() -> Any:
     base: Any = sys.modules["torch"].fx.Interpreter
 
     class Observing(base):  # type: ignore[misc]  # the base is known at run time
-        def __init__(self, body: Any, observer: Observer) -> None:
+        def __init__(self, body: object, observer: Observer) -> None:
             super().__init__(body, garbage_collect_values=False)
             self._observer = observer
 
-        def run_node(self, node: object) -> Any:
+        def run_node(self, node: object) -> object:
             self.env[node] = result = super().run_node(node)
             self._observer(node, self.env)
             return result

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
-from dynamo_dap.debuggee.torch_api.objects import GraphModule
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.replays import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
@@ -45,7 +45,9 @@ Differences = dict[Any, tuple[Difference, Any]]
 class ComparedBody:
     """One operator's body, in Dynamo's graph and in a compiled one."""
 
-    def __init__(self, graph: ReplayedGraph, node: Any, random: Iterable[Callable[[], None]], exact: ExactRuns) -> None:
+    def __init__(
+        self, graph: ReplayedGraph, node: Node, random: Iterable[Callable[[], None]], exact: ExactRuns
+    ) -> None:
         """Take ``node``, which is the operator or an item of its result; compare nothing yet.
 
         ``exact`` are the graph's runs in float64.
@@ -63,7 +65,7 @@ class ComparedBody:
         self._names = self._names_of_bodies()
 
     def _names_of_bodies(self) -> list[str]:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if not hasattr(self.operator, "all_input_nodes") or not is_higher_order(self.operator):
             return []
         name = str(getattr(self.operator.target, "__name__", ""))
@@ -74,7 +76,7 @@ class ComparedBody:
         is_known = len(bodies) == 2 if has_two else name in _PASSES_ON and len(bodies) == 1
         return bodies if is_known else []
 
-    def differences(self, backend: Any) -> Differences:
+    def differences(self, backend: object) -> Differences:
         """Return how each of the body's operations differs when compiled, and its compiled result.
 
         Raises:
@@ -101,7 +103,7 @@ class ComparedBody:
         bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
         ran: list[str] = []
 
-        def run(each: Any, operands: tuple[Any, ...]) -> Any:
+        def run(each: Any, operands: tuple[object, ...]) -> Any:
             if id(each) not in bodies:
                 return each(*operands)
             ran.append(bodies[id(each)])
@@ -123,7 +125,7 @@ class ComparedBody:
         bodies = [getattr(self._graph.module, name) for name in self._names]
         found: list[Pass] = []
 
-        def run(each: Any, operands: tuple[Any, ...]) -> Any:
+        def run(each: Any, operands: tuple[object, ...]) -> object:
             if each in bodies and len(found) < _MAXIMUM_PASSES:
                 found.append((each, _copies(operands)))
             return each(*operands)
@@ -134,10 +136,10 @@ class ComparedBody:
             self._graph.run()
         return found
 
-    def _values_by(self, backend: Any, name: str, wanted: list[Any]) -> list[Any]:
-        torch: Any = sys.modules["torch"]
+    def _values_by(self, backend: Any, name: str, wanted: list[object]) -> list[object]:
+        torch = sys.modules["torch"]
         shorter = torch.fx.Graph()
-        copies: dict[Any, Any] = {}
+        copies: dict[object, Any] = {}
         nodes = self._graph.nodes
         last = nodes.index(self.operator)
         for position, node in enumerate(nodes):
@@ -172,9 +174,9 @@ class _Results:
     """The results of a body's operations."""
 
     def __init__(self) -> None:
-        self._seen: dict[Any, tuple[Any, int, Any]] = {}
+        self._seen: dict[object, tuple[object, int, object]] = {}
 
-    def note(self, node: Any, results: Mapping[Any, Any]) -> None:
+    def note(self, node: Node, results: Mapping[object, Any]) -> None:
         """Note a node that has run; an ``Observer``."""
         value = results[node]
         if node.op.startswith("call_") and has_own_memory(value) and hasattr(example_of(node), "dtype"):
@@ -221,19 +223,19 @@ def first_difference(passes: Sequence[Pass], backend: Any, problems: dict[str, N
     return found
 
 
-def _copies(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+def _copies(operands: tuple[Any, ...]) -> tuple[object, ...]:
     with data_reading():
         return tuple(each.detach().clone() if has_own_memory(each) else each for each in operands)
 
 
-def _copied(body: GraphModule, graph: Any, operands: list[Any]) -> dict[Any, Any]:
+def _copied(body: GraphModule, graph: Any, operands: list[object]) -> dict[object, object]:
     """Copy the operations of a body to the end of a graph; return the copies.
 
     Raises:
         NoRealValue: the body contains further bodies or tensors.
     """
     inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
-    copies: dict[Any, Any] = dict(zip(inputs, operands, strict=True))
+    copies: dict[object, Any] = dict(zip(inputs, operands, strict=True))
     for node in body.graph.nodes:
         if node.op == "get_attr":
             raise NoRealValue("the operator's body contains further bodies or tensors")
@@ -243,10 +245,10 @@ def _copied(body: GraphModule, graph: Any, operands: list[Any]) -> dict[Any, Any
     return copies
 
 
-def _longer(body: GraphModule, wanted: list[Any]) -> tuple[Any, int]:
+def _longer(body: GraphModule, wanted: list[object]) -> tuple[Any, int]:
     """Return a body that also returns the results of ``wanted``, and the position at which these begin."""
     torch = sys.modules["torch"]
-    copies: dict[Any, Any] = {}
+    copies: dict[object, object] = {}
     graph = torch.fx.Graph()
     results = graph.graph_copy(body.graph, copies)
     results = results if isinstance(results, tuple) else tuple(results) if isinstance(results, list) else (results,)

@@ -43,6 +43,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     in_transform,
 )
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, transforms_off
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.replays import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
@@ -69,7 +70,7 @@ _RANDOM_STATE = "It leaves torch's random number generator in another state than
 class EagerRaises(NoRealValue):
     """An operation of Dynamo's graph raises, though the compiled call has returned."""
 
-    def __init__(self, reason: str, node: Any, graph: ReplayedGraph, problem: str) -> None:
+    def __init__(self, reason: str, node: Node, graph: ReplayedGraph, problem: str) -> None:
         super().__init__(reason)
         self.node = node
         self.graph = graph
@@ -131,7 +132,7 @@ class Reference:
         """Return how custom operators break their declarations, by node."""
         return {self.visible.original(node): fault for node, fault in self._calls.faults.items()}
 
-    def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
+    def _note(self, node: Any, results: Mapping[object, Any]) -> None:
         if node.prev.op == "root":
             self._seen.clear()
             self._several.clear()
@@ -158,26 +159,26 @@ class Reference:
             with data_reading(), transforms_off():
                 self._seen[node] = (value, version_of(value), value.detach().clone())
 
-    def referee(self, node: Any) -> Referee:
+    def referee(self, node: Node) -> Referee:
         """Return the referee for the results of ``node``."""
         return self.runs.referee(getattr(node, "name", ""))
 
 
 def values_by(
-    backend: Callable[..., Any],
+    backend: Callable[..., object],
     graph: ReplayedGraph,
     visible: VisibleGraph,
-    nodes: Sequence[Any],
+    nodes: Sequence[object],
     random: Iterable[Callable[[], None]],
     *,
     records_gradients: bool = False,
-) -> list[Any]:
+) -> list[object]:
     """Compile the graph by ``backend`` to return the results of ``nodes``, and run it on the call's inputs.
 
     Raises:
         Exception: whatever the backend raises.
     """
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     # Dynamo traces transforms with gradients enabled, and writes no node for that.
     with compiling_apart_from_the_program(), torch.set_grad_enabled(records_gradients or bool(visible.inside)):
         given = graph.fresh_inputs(require_gradients=records_gradients)
@@ -194,7 +195,7 @@ def values_by(
             ]
 
 
-def stages_before(backend: Any) -> list[tuple[str, Callable[..., Any]]]:
+def stages_before(backend: object) -> list[tuple[str, Callable[..., object]]]:
     """Return a backend for each stage before the real one, in order, with the stage's name."""
     if STAGES.problem is not None:
         return []
@@ -220,7 +221,7 @@ class Ladder:
         return [known[each.name] for each in self.judged if each.right is not None and each.name in known]
 
 
-def ladder(backend: Any, is_right: Callable[[Callable[..., Any]], bool]) -> Ladder:
+def ladder(backend: object, is_right: Callable[[Callable[..., Any]], bool]) -> Ladder:
     """Find the first stage that makes a call wrong, in the order of ``dynamo-dap bisect``.
 
     ``is_right`` runs a backend and returns whether its result is right; ``backend`` itself is wrong.
@@ -237,7 +238,7 @@ def ladder(backend: Any, is_right: Callable[[Callable[..., Any]], bool]) -> Ladd
     return Ladder(None, (*judged, JudgedStage(name_of(backend), False)))
 
 
-def part_at_fault(backend: Any, stage: str | None, is_right: Callable[[Any], bool]) -> str | None:
+def part_at_fault(backend: object, stage: str | None, is_right: Callable[[Any], bool]) -> str | None:
     """Return the wrong decomposition, pass or lowering, as ``dynamo-dap bisect`` finds it, or None.
 
     ``is_right`` runs a backend and returns whether its result is right.
@@ -249,7 +250,7 @@ def part_at_fault(backend: Any, stage: str | None, is_right: Callable[[Any], boo
     return wrong_part("aot_eager_decomp_partition", lambda: is_right(STAGES.resolve(_DECOMPOSED)))
 
 
-def name_of(backend: Any) -> str:
+def name_of(backend: object) -> str:
     """Return the backend's name for ``torch.compile``."""
     name = getattr(backend, "compiler_name", None)
     if isinstance(name, str):
@@ -258,12 +259,12 @@ def name_of(backend: Any) -> str:
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
-def is_inductor(backend: Any) -> bool:
+def is_inductor(backend: object) -> bool:
     """Return whether a cache entry's backend is Inductor."""
     return name_of(backend) == "inductor"
 
 
-def draws_its_own_numbers(backend: Any) -> bool:
+def draws_its_own_numbers(backend: object) -> bool:
     """Return whether the compiled graph draws other random numbers than its operations do."""
     config: object = sys.modules.get("torch._inductor.config")
     return is_inductor(backend) and not getattr(config, "fallback_random", False)
@@ -322,7 +323,7 @@ class Comparison:
         self.graph = graph
         self._backend = backend
         self._random = tuple(random)
-        self._values: list[Any] = []
+        self._values: list[object] = []
         self._records_gradients = False
         """Whether the graph is compiled again for a backward pass, as the program compiled it."""
         self.by_line: dict[tuple[str, int], Difference] = {}
@@ -342,7 +343,7 @@ class Comparison:
         self.zeros = sum(map(zeros_of_other_sign, self.reference.outputs, outputs))
         """How many elements of the outputs are 0.0 in one graph and -0.0 in the other."""
 
-    def _leave_out_uninitialized(self, outputs: Sequence[Any], of: Uninitialized) -> list[Any]:
+    def _leave_out_uninitialized(self, outputs: Sequence[object], of: Uninitialized) -> list[object]:
         if of.is_returned:
             self.not_compared.append("elements of memory that no operation has set (torch.empty)")
         reference = self.reference
@@ -357,7 +358,7 @@ class Comparison:
         """Return whether ``stored`` equals ``expected``, or the compiled graph's output in its place."""
         if difference(expected, stored).is_same:
             return True
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         with data_reading():
             return any(
                 has_own_memory(other)
@@ -369,7 +370,7 @@ class Comparison:
                 )
             )
 
-    def _difference(self, node: Any, reference: Any, other: Any) -> Difference:
+    def _difference(self, node: Node, reference: object, other: object) -> Difference:
         return difference(reference, other, self.reference.referee(node))
 
     @property
@@ -489,7 +490,7 @@ class Comparison:
                 return replace(fault, node=node, difference=how, value=value, within=body.operator)
         return None
 
-    def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
+    def fault_in_memory(self, after: Sequence[object]) -> Fault | None:
         """Return the first input with other contents after the compiled call, and the wrong stage.
 
         ``after`` are the inputs after the compiled call.
@@ -515,13 +516,13 @@ class Comparison:
             return None
         if not self.by_node:
             self.look_at_nodes()
-        needed: set[Any] = set()
+        needed: set[object] = set()
         for node in reversed(self.graph.nodes):
             if node is writer or node in needed:
                 needed.update(node.all_input_nodes)
         return next((node for node, how in self.by_node.items() if node in needed and not how.is_same), None)
 
-    def fault_in_random_state(self, after: Any) -> Fault | None:
+    def fault_in_random_state(self, after: object) -> Fault | None:
         """Return the fault if the compiled call leaves torch's random generators in another state.
 
         ``after`` are their states after the call; None if unknown.
@@ -542,9 +543,9 @@ class Comparison:
         none = Difference(0.0, 0.0, False)
         return Fault(None, none, found_in.stage, None, observed=_RANDOM_STATE, judged=found_in.judged)
 
-    def _changes_its_mind(self, node: Any) -> str | None:
+    def _changes_its_mind(self, node: Node) -> str | None:
         """Return what is wrong with a custom operator that gives different results for equal operands."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         known = {**self.graph.inputs, **self.reference.values}
         if not is_custom_operator(node.target) or any(each not in known for each in node.all_input_nodes):
             return None
@@ -555,7 +556,7 @@ class Comparison:
             return None
         return None if reported is None else f"It gives another result for equal operands {reported}."
 
-    def _first(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
+    def _first(self, nodes: Sequence[object]) -> tuple[object, Difference, object] | None:
         found = zip(nodes, self.of_nodes(self._backend, nodes), strict=True)
         return next(((node, how, value) for node, (how, value) in found if not how.is_same), None)
 
@@ -573,7 +574,7 @@ class Comparison:
                 low = middle + 1
         return found
 
-    def _first_with_gradients(self) -> tuple[Any, Difference, Any] | None:
+    def _first_with_gradients(self) -> tuple[Any, Difference, object] | None:
         """Find the first wrong node in graphs for a backward pass: backends compile these differently."""
         if not any(getattr(each, "requires_grad", False) for each in self.outputs):
             return None
@@ -586,11 +587,11 @@ class Comparison:
         self._records_gradients = found is not None
         return found
 
-    def _is_right(self, backend: Any, node: Any) -> bool:
+    def _is_right(self, backend: object, node: Node) -> bool:
         ((how, _),) = self.of_nodes(backend, [node])
         return how.is_same
 
-    def _first_by(self, backend: Any, node: Any) -> Difference | None:
+    def _first_by(self, backend: object, node: Node) -> Difference | None:
         try:
             ((how, _),) = self.of_nodes(backend, [node])
         except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)

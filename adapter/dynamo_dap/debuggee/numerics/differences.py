@@ -71,7 +71,7 @@ class Difference:
 class Referee(Protocol):
     """Provides the right result without rounding errors. It runs nothing until two results are not equal."""
 
-    def exact(self) -> Any:
+    def exact(self) -> object:
         """Return the result of a float64 run, or None."""
 
     def disturbed(self) -> Sequence[Any]:
@@ -91,7 +91,7 @@ def difference(reference: Any, other: Any, referee: Referee | None = None) -> Di
         return _judged(reference.detach(), other.detach(), referee)
 
 
-def _inner_pairs(reference: Any, other: Any) -> list[tuple[Any, Any]]:
+def _inner_pairs(reference: object, other: object) -> list[tuple[Any, object]]:
     if type(reference) is not type(other):
         return []
     one, two = inner_tensors(reference), inner_tensors(other)
@@ -135,7 +135,7 @@ def _judged(reference: Any, other: object, referee: Referee | None) -> Differenc
 
 
 def _judged_by(
-    exact: Any, one: Any, two: Any, apart: Any, measured: Difference, dtype: object, referee: Referee
+    exact: Any, one: object, two: object, apart: Any, measured: Difference, dtype: object, referee: Referee
 ) -> Difference:
     """Compare the two results' errors against the float64 run."""
     numbers = sys.modules["torch"].finfo(dtype)
@@ -153,7 +153,7 @@ def _judged_by(
     return replace(measured, is_same=is_same, error=float(off.max()), reference_error=float(of_eager.max()))
 
 
-def _is_noise(off: Any, allowed: Any, off_eager: Any, exact: Any, referee: Referee) -> bool:
+def _is_noise(off: object, allowed: Any, off_eager: object, exact: Any, referee: Referee) -> bool:
     """Return whether rounding explains each element beyond the tolerance, and all elements together.
 
     Rounding errors of many elements have the same size in every run: a result that is wrong by a factor is not noise.
@@ -209,9 +209,9 @@ def _apart(one: Any, two: Any) -> Any:
     return distance.nan_to_num(nan=math.inf, posinf=math.inf)
 
 
-def _allowed_without_referee(one: Any, dtype: Any) -> Any:
+def _allowed_without_referee(one: Any, dtype: Any) -> object:
     """Return each element's tolerance, relative to itself and to the tensor's scale."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if not (dtype.is_floating_point or dtype.is_complex):
         return torch.zeros_like(one.abs())
     size = one.abs()

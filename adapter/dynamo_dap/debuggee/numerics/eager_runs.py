@@ -144,7 +144,7 @@ def state_after(call: CachedCall, before: Before) -> State:
     def work(answer: _Answer) -> None:
         before.note_versions()
 
-        def at_end(frame: Any, event: str, returned: object) -> Any:
+        def at_end(frame: object, event: str, returned: object) -> object:
             if frame is not call.frame:
                 answer(lambda: "the generated code was left otherwise than by returning")
             if event == "return":
@@ -414,7 +414,7 @@ def _tensors(values: Sequence[object]) -> list[Any]:
     return [each for each in values if has_own_memory(each)]
 
 
-def _arguments(call: CachedCall) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(call: CachedCall) -> tuple[list[Any], dict[str, object]]:
     """Return the function's arguments, from its local variables."""
     code, values = call.code, call.arguments
     names = code.co_varnames
@@ -430,11 +430,11 @@ def _arguments(call: CachedCall) -> tuple[list[Any], dict[str, Any]]:
     return positional, keywords
 
 
-def _mode(take: Callable[[Any], None]) -> Any:
+def _mode(take: Callable[[object], None]) -> Any:
     base: Any = EAGER_RUNS.resolve(_MODE)
 
     class Noting(base):  # type: ignore[misc]  # the base is known at run time
-        def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
             result = function(*args, **(kwargs or {}))
             take(result)
             return result
@@ -452,7 +452,7 @@ class _Results:
     def __init__(self, is_passed_over: Callable[[str], bool], outermost: types.CodeType) -> None:
         self._is_passed_over = is_passed_over
         self._outermost = outermost
-        self._found: list[tuple[list[Line], Any, int, Any]] = []
+        self._found: list[tuple[list[Line], object, int, object]] = []
 
     def take(self, result: object) -> None:
         """Note an operation's result, with the lines that called it, innermost first."""
@@ -479,10 +479,10 @@ class _Results:
         ]
 
 
-def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Mapping[Line, tuple[bool, list[Any]]]:
+def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Mapping[Line, tuple[bool, list[object]]]:
     """Return the graph's values of each line, and whether they belong to the line or to functions it called."""
-    own: dict[Line, list[Any]] = {}
-    called: dict[Line, list[Any]] = {}
+    own: dict[Line, list[object]] = {}
+    called: dict[Line, list[object]] = {}
     for node in reference.graph.nodes:
         if node.target is operator.getitem and node.args[0] in reference.several:
             continue  # Python only takes the item out of a tuple
@@ -501,7 +501,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
     }
 
 
-def _pairs(own: bool, of_graph: Sequence[object], values: Sequence[object]) -> list[tuple[Any, Any]]:
+def _pairs(own: bool, of_graph: Sequence[object], values: Sequence[object]) -> list[tuple[object, object]]:
     """Pair the graph's values with Python's: by position, else only the graph's last value."""
     if not of_graph or not values:
         return []

@@ -75,7 +75,7 @@ class TakenResult:
                 return cls(kept, None, is_random)
             return cls(kept, widened(kept) / widened(operand.detach()), is_random)
 
-    def put(self, node: Any, results: Mapping[Any, Any]) -> bool:
+    def put(self, node: Node, results: Mapping[object, Any]) -> bool:
         """Replace the float64 run's result by it; return whether they differed."""
         value = results[node]
         if self.value is None or not has_own_memory(value) or value.shape != self.value.shape:
@@ -153,7 +153,7 @@ class ExactRuns(_Runs):
     def __init__(
         self,
         graph: VisibleGraph,
-        dtypes: Mapping[str, Any],
+        dtypes: Mapping[str, object],
         taken: Mapping[str, TakenResult],
         body: ExactBody | None = None,
         problems: dict[str, None] | None = None,
@@ -168,7 +168,7 @@ class ExactRuns(_Runs):
         self._taken = dict(taken)
         self._body = body
 
-    def in_body(self, module: Any, dtypes: Mapping[str, Any]) -> ExactRuns:
+    def in_body(self, module: GraphModule, dtypes: Mapping[str, object]) -> ExactRuns:
         """Return the runs of ``module``, the body of an operator; ``dtypes`` has the types of its nodes' results."""
         return ExactRuns(self._graph, self._dtypes, self._taken, ExactBody(module, dtypes), self.problems)
 
@@ -179,7 +179,7 @@ class ExactRuns(_Runs):
         noise = None if seed is None else Noise(self._dtypes, seed)
         if self._body is None:
             return _run(self._graph, self._taken, noise)
-        seen: dict[str, tuple[Any, int, Any]] = {}
+        seen: dict[str, tuple[object, int, object]] = {}
         with with_bodies_run_by(self._graph.graph.module, self._body.runner(seed, seen)):
             _run(self._graph, self._taken, noise)
         return _unchanged(seen)
@@ -194,7 +194,7 @@ class ExactPass(_Runs):
         self._operands = operands
 
     def _run(self, seed: int | None) -> ExactRun:
-        seen: dict[str, tuple[Any, int, Any]] = {}
+        seen: dict[str, tuple[object, int, object]] = {}
         self._body.runner(seed, seen)(self._body.module, tuple(widened_together(self._operands)))
         return _unchanged(seen)
 
@@ -206,10 +206,10 @@ class _OfNode:
     _runs: _Runs
     _name: str
 
-    def exact(self) -> Any:
+    def exact(self) -> object:
         return self._runs.exact().get(self._name)
 
-    def disturbed(self) -> Sequence[Any]:
+    def disturbed(self) -> Sequence[object]:
         return [run.get(self._name) for run in self._runs.disturbed()]
 
 
@@ -218,20 +218,20 @@ class ExactBody:
     """The body of a higher-order operator, to be run in float64."""
 
     module: GraphModule
-    dtypes: Mapping[str, Any]
+    dtypes: Mapping[str, object]
     """The types of the results in the body itself, by node name."""
 
-    def runner(self, seed: int | None, seen: dict[str, tuple[Any, int, Any]]) -> RunBody:
+    def runner(self, seed: int | None, seen: dict[str, tuple[object, int, object]]) -> RunBody:
         """Return a function that runs bodies and notes the results of this one in ``seen``."""
         wide, _ = _widened_module(self.module, self.module.graph.nodes)
         noise = None if seed is None else Noise(self.dtypes, seed)
 
-        def note(node: Any, results: Mapping[Any, Any]) -> None:
+        def note(node: Node, results: Mapping[object, object]) -> None:
             if noise is not None and node.op != "output":
                 noise.disturb(node, results)
             _keep(node.name, results[node], seen)
 
-        def run(body: Any, operands: tuple[Any, ...]) -> Any:
+        def run(body: Any, operands: tuple[object, ...]) -> Any:
             if body is not self.module:
                 return body(*operands)
             seen.clear()
@@ -243,15 +243,15 @@ class ExactBody:
 class Noise:
     """Disturbs a run's results. Its own random generator leaves the program's random numbers alone."""
 
-    def __init__(self, dtypes: Mapping[str, Any], seed: int) -> None:
-        torch: Any = sys.modules["torch"]
+    def __init__(self, dtypes: Mapping[str, object], seed: int) -> None:
+        torch = sys.modules["torch"]
         self._dtypes = dtypes
         self._generator = torch.Generator()
         self._generator.manual_seed(seed)
 
-    def disturb(self, node: Any, results: Mapping[Any, Any], times: float = 1.0) -> None:
+    def disturb(self, node: Node, results: Mapping[object, object], times: float = 1.0) -> None:
         """Disturb the result of ``node`` in place, ``times`` times, unless it is a view of disturbed memory."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if node.op == "get_attr" or not has_own_memory(results[node]):
             return
         value, dtype = unwrapped(results[node]), self._dtypes.get(node.name)
@@ -279,7 +279,7 @@ class Noise:
                 # Many operations made it: where they cancel out, the remainder has more rounding errors.
                 value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
 
-    def disturb_gradient(self, node: Any, results: Mapping[Any, Any]) -> None:
+    def disturb_gradient(self, node: Node, results: Mapping[object, Any]) -> None:
         """Disturb the result of ``node``, and its gradient when that arrives."""
         self.disturb(node, results)
         value = results[node]
@@ -293,7 +293,7 @@ class Noise:
         unit = rounding * (1 + math.sqrt(max(terms, 1.0)) / 8)
         is_normalized = value.dim() > 1 and any(_is_one_of(user, _NORMALIZATIONS) for user in node.users)
 
-        def disturbed(gradient: Any) -> Any:
+        def disturbed(gradient: Any) -> object:
             with data_reading():
                 noise = gradient * unit * self._random_like(gradient)
                 if is_normalized:
@@ -319,7 +319,7 @@ class Noise:
 
     def _random_like(self, value: Any) -> Any:
         """Return numbers from -1 to 1."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         drawn = torch.rand(value.shape, generator=self._generator, dtype=value.dtype)
         return drawn.to(value.device) * 2 - 1
 
@@ -362,11 +362,11 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
     return graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
 
 
-def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, dict[Any, Any]]:
+def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, dict[object, object]]:
     """Return a module that runs ``nodes`` in float64, and the copy of each node."""
     torch = sys.modules["torch"]
 
-    def wide(value: object) -> Any:
+    def wide(value: object) -> object:
         if not isinstance(value, torch.dtype):
             return value
         if value.is_complex:
@@ -374,7 +374,7 @@ def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, di
         return torch.float64 if value.is_floating_point and value.itemsize < 8 else value
 
     copy = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
+    copies: dict[object, object] = {}
     for node in nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
         if "autocast" in str(getattr(node.target, "__name__", node.target)):
@@ -397,9 +397,9 @@ def _makes_default_fractions(node: Node) -> bool:
 
 def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise | None) -> ExactRun:
     run = widened_graph(visible.graph)
-    seen: dict[str, tuple[Any, int, Any]] = {}
+    seen: dict[str, tuple[object, int, Any]] = {}
 
-    def note(node: Any, results: Mapping[Any, Any]) -> None:
+    def note(node: Any, results: Mapping[object, object]) -> None:
         if node.prev.op == "root":
             seen.clear()
         is_taken = node.name in taken and taken[node.name].put(node, results)
@@ -416,24 +416,24 @@ def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise |
     return values
 
 
-def _keep(name: str, value: Any, seen: dict[str, tuple[Any, int, Any]]) -> None:
+def _keep(name: str, value: Any, seen: dict[str, tuple[object, int, object]]) -> None:
     if is_visible(value):
         with data_reading(), transforms_off():
             seen[name] = value, version_of(value), value.detach().clone()
 
 
-def _unchanged(seen: Mapping[str, tuple[Any, int, Any]]) -> ExactRun:
+def _unchanged(seen: Mapping[str, tuple[object, int, object]]) -> ExactRun:
     """Return the results to which no later operation has written."""
     return {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
 
 
-def widened_together(values: Sequence[object]) -> list[Any]:
+def widened_together(values: Sequence[object]) -> list[object]:
     """Return the values in float64; those that share memory share it there, too."""
     shared: dict[object, list[Any]] = {}
     for value in values:
         if has_own_memory(value) and _has_fractions(value):
             shared.setdefault(storage_of(value), []).append(value)
-    bases: dict[object, Any] = {}
+    bases: dict[object, object] = {}
     with data_reading():
         for storage, views in shared.items():
             size = views[0].untyped_storage().nbytes() // views[0].itemsize
@@ -443,7 +443,7 @@ def widened_together(values: Sequence[object]) -> list[Any]:
         return [_widened_one(value, bases) for value in values]
 
 
-def _widened_one(value: Any, bases: Mapping[object, Any]) -> Any:
+def _widened_one(value: Any, bases: Mapping[object, Any]) -> object:
     if not has_own_memory(value) or not _has_fractions(value):
         return value
     base = bases.get(storage_of(value))
@@ -452,7 +452,7 @@ def _widened_one(value: Any, bases: Mapping[object, Any]) -> Any:
     return base.as_strided(value.size(), value.stride(), value.storage_offset())
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: Any) -> object:
     """Return a copy in float64: a disturbed run writes to its inputs, and float64 inputs are the program's."""
     wide = widened(value)
     return wide.clone() if wide.data_ptr() == value.data_ptr() else wide

@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory, with_earlier_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.replays import CachedCall, compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
@@ -54,7 +55,7 @@ class DifferentiatedGraph:
     graph: ReplayedGraph
     nodes: Sequence[Any]
     outputs: Sequence[Any]
-    written: frozenset[Any]
+    written: frozenset[object]
 
     @classmethod
     def of(cls, graph: ReplayedGraph, written: frozenset[str]) -> DifferentiatedGraph:
@@ -76,7 +77,7 @@ class KeptBackward:
         given: Sequence[Any],
         states: Sequence[Callable[[], None]],
         backend: Any,
-        memory: Mapping[object, Any],
+        memory: Mapping[object, object],
     ) -> None:
         """Compare gradients of ``graph``, which ran once on the inputs ``given``; the call has written to ``memory``.
 
@@ -132,12 +133,12 @@ class KeptBackward:
         kept.compile_id, kept.number = cached_call.compile_id, call.graph.calls
         return kept
 
-    def with_zeros(self, uses: Sequence[Use], facts: Mapping[Any, Facts]) -> KeptBackward:
+    def with_zeros(self, uses: Sequence[Use], facts: Mapping[object, Facts]) -> KeptBackward:
         """Return the graph with one more input for each use: a zero that is added to the operand.
 
         The zero's gradient is the operation's own part of its operand's gradient.
         """
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         module, copies, zeros = _with_zeros(self.graph, uses)
         other = copy.copy(self)
         other.inputs = {copies[node]: each for node, each in self.inputs.items()}
@@ -148,7 +149,7 @@ class KeptBackward:
         other.graph = self.graph.with_inputs(module, {node: each.value for node, each in other.inputs.items()})
         return other
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[object]:
         """Return the original inputs.
 
         Raises:
@@ -175,8 +176,8 @@ class _Runs:
         self.problems: dict[str, None] = {} if problems is None else problems
         """Why gradients were judged without a float64 run, in order."""
         self._kept, self._arrived, self._included = kept, arrived, included
-        self.dtypes: dict[str, Any] = {}
-        self.facts: dict[Any, Facts] = {}
+        self.dtypes: dict[str, object] = {}
+        self.facts: dict[object, Facts] = {}
         self._memory: dict[Any, tuple[object, int]] = {}
         self._latest: dict[object, int] = {}
         graph = DifferentiatedGraph.of(kept.graph, kept.written)
@@ -185,7 +186,7 @@ class _Runs:
         self._is_exact_known = False
         self._disturbed: list[GradientRun] | None = None
 
-    def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
+    def _note(self, node: Node, results: Mapping[object, object]) -> None:
         for operand in (*node.all_input_nodes, node):
             value: Any = results.get(operand)
             if has_own_memory(value):
@@ -255,7 +256,7 @@ class _Runs:
                         return False
         return True
 
-    def compare(self, ask: Callable[[GradientRun], Any], compiled: Any) -> Difference:
+    def compare(self, ask: Callable[[GradientRun], object], compiled: object) -> Difference:
         """Compare a gradient; ``ask`` returns a run's gradient."""
         reference = ask(self.own)
         if reference is None or compiled is None:
@@ -268,25 +269,25 @@ class _OfRuns:
     """Gives a ``differences.Referee`` the exact and the disturbed gradients."""
 
     _runs: _Runs
-    _ask: Callable[[GradientRun], Any]
+    _ask: Callable[[GradientRun], object]
 
-    def exact(self) -> Any:
+    def exact(self) -> object:
         run = self._runs.exact()
         return None if run is None else _dense(self._ask(run))
 
-    def disturbed(self) -> Sequence[Any]:
+    def disturbed(self) -> Sequence[object]:
         return [_dense(self._ask(run)) for run in self._runs.disturbed()]
 
 
-def _dense(gradient: Any) -> Any:
-    torch: Any = sys.modules["torch"]
+def _dense(gradient: object) -> Any:
+    torch = sys.modules["torch"]
     if isinstance(gradient, torch.Tensor) and gradient.layout != torch.strided:
         with data_reading():
             return gradient.detach().to_dense()
     return gradient
 
 
-def _one_is_missing(reference: Any, compiled: Any) -> Difference:
+def _one_is_missing(reference: object, compiled: object) -> Difference:
     known = reference if compiled is None else compiled
     if known is None:
         return Difference(0.0, 0.0, True)
@@ -309,9 +310,9 @@ class GradientOfInput:
 
     name: str
     """As the user wrote the input."""
-    placeholder: Any
+    placeholder: object
     difference: Difference
-    returned: Any
+    returned: object
     """The compiled call's addition to it."""
 
 
@@ -344,7 +345,7 @@ class GradientComparison:
     def _asked(placeholders: Sequence[Any], shares: Sequence[int | None], at: int) -> Callable[[GradientRun], Any]:
         names = [node.name for node, first in zip(placeholders, shares, strict=True) if first == at]
 
-        def ask(run: GradientRun) -> Any:
+        def ask(run: GradientRun) -> object:
             found = [each for name in names if (each := run.gradient(name, name, _LIMIT)) is not None]
             return sum(found[1:], found[0]) if found else None
 
@@ -361,7 +362,7 @@ class GradientComparison:
         """Return whether an input's gradient differs."""
         return any(not each.difference.is_same for each in self.of_inputs)
 
-    def expected(self, of_input: GradientOfInput) -> Any:
+    def expected(self, of_input: GradientOfInput) -> object:
         """Return an input's gradient by Dynamo's graph."""
         placeholders = list(self._kept.inputs)
         at = placeholders.index(of_input.placeholder)
@@ -382,7 +383,7 @@ class GradientComparison:
             return Fault(None, none if worst is None else worst.difference, None, None)
         use, how = found
 
-        def is_right(backend: Callable[..., Any]) -> bool:
+        def is_right(backend: Callable[..., object]) -> bool:
             return self._first(backend, [use]) is None
 
         found_in = ladder(self._kept.backend, is_right)
@@ -409,7 +410,7 @@ class GradientComparison:
         differing = ((node, how) for node, (how, _) in found.items() if not how.is_same)
         return next((replace(fault, node=node, difference=how, within=user) for node, how in differing), None)
 
-    def _first(self, backend: Callable[..., Any], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
+    def _first(self, backend: Callable[..., object], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
         """Return the first use in the backward pass whose gradient differs."""
         found = self._compared(backend, uses)
         self.by_use = self.by_use or found
@@ -418,7 +419,7 @@ class GradientComparison:
         last = max(differing, key=lambda use: order[use[1]], default=None)
         return None if last is None else (last, found[last])
 
-    def _compared(self, backend: Callable[..., Any], uses: Sequence[Use]) -> dict[Use, Difference]:
+    def _compared(self, backend: Callable[..., object], uses: Sequence[Use]) -> dict[Use, Difference]:
         kept = self._kept.with_zeros(uses, self._runs.facts)
         runs = _Runs(kept, self._arrived, [frozenset()] * len(self._arrived), self.not_compared)
         returned = gradients_by(backend, kept, self._arrived)[-len(uses) :]
@@ -447,13 +448,13 @@ def problem_in_eager(kept: KeptBackward, arrived: Gradients) -> BaseException | 
     return None
 
 
-def outputs_by(backend: Callable[..., Any], kept: KeptBackward) -> tuple[list[Any], list[Any]]:
+def outputs_by(backend: Callable[..., object], kept: KeptBackward) -> tuple[list[object], list[object]]:
     """Compile the graph by ``backend`` and run it with gradients; return its inputs and outputs.
 
     Raises:
         Exception: whatever the backend raises.
     """
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     with compiling_apart_from_the_program(), torch.enable_grad():
         for restore in kept.states:
             restore()
@@ -466,13 +467,13 @@ def outputs_by(backend: Callable[..., Any], kept: KeptBackward) -> tuple[list[An
             return leaves, list(compiled(*leaves))
 
 
-def gradients_by(backend: Callable[..., Any], kept: KeptBackward, arrived: Gradients) -> list[Any]:
+def gradients_by(backend: Callable[..., object], kept: KeptBackward, arrived: Gradients) -> list[object]:
     """Compile the graph by ``backend`` and return its inputs' gradients; ``arrived`` are its outputs'.
 
     Raises:
         Exception: whatever the backend raises.
     """
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     leaves, outputs = outputs_by(backend, kept)
     pairs = [
         (output, gradient)
@@ -480,7 +481,7 @@ def gradients_by(backend: Callable[..., Any], kept: KeptBackward, arrived: Gradi
         if gradient is not None and getattr(output, "requires_grad", False)
     ]
     known = [at for at, each in enumerate(leaves) if getattr(each, "requires_grad", False)]
-    found: list[Any] = [None] * len(leaves)
+    found: list[object] = [None] * len(leaves)
     if pairs and known:
         roots, gradients = zip(*pairs, strict=True)
         with compiling_apart_from_the_program():
@@ -490,8 +491,8 @@ def gradients_by(backend: Callable[..., Any], kept: KeptBackward, arrived: Gradi
     return found
 
 
-def _leaves(kept: KeptBackward) -> list[Any]:
-    torch: Any = sys.modules["torch"]
+def _leaves(kept: KeptBackward) -> list[object]:
+    torch = sys.modules["torch"]
     given: list[Any] = []
     for node, each in kept.inputs.items():
         value = each.now()
@@ -502,11 +503,11 @@ def _leaves(kept: KeptBackward) -> list[Any]:
     return given
 
 
-def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping[Any, Any], Sequence[Any]]:
+def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping[object, object], Sequence[Any]]:
     """Return the graph (torch's ``GraphModule``) with these inputs, the copies of its nodes, and the inputs."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     longer = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
+    copies: dict[object, object] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
             copies[node] = longer.node_copy(node)
@@ -524,11 +525,11 @@ def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping
     return torch.fx.GraphModule(graph.module, longer), copies, list(zeros.values())
 
 
-def _copied(module: Any) -> Any:
+def _copied(module: GraphModule) -> Any:
     """Return a copy of a graph for a backend to change, without Dynamo's notes of another trace."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     other = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
+    copies: dict[object, object] = {}
     other.output(other.graph_copy(module.graph, copies))
     for node in other.nodes:
         node.meta = {}

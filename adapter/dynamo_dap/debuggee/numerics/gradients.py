@@ -142,7 +142,7 @@ class _Places:
         ]
         """For each tensor, those from which a backward pass reaches it."""
 
-    def _reachable(self, ends: set[Any]) -> list[set[tuple[int, int]]]:
+    def _reachable(self, ends: set[object]) -> list[set[tuple[int, int]]]:
         if len(self.nodes) < 2:
             return [set() for _ in self.nodes]
         place = {node: at for at, node in enumerate(self.nodes)}
@@ -160,10 +160,10 @@ class _Places:
         return found
 
 
-def _next_of(node: Any, place: Mapping[object, int], ends: set[Any]) -> set[tuple[int, int]]:
+def _next_of(node: Any, place: Mapping[object, int], ends: set[object]) -> set[tuple[int, int]]:
     """Return the nodes in ``place``, with their outputs, that a backward pass reaches first."""
     found: set[tuple[int, int]] = set()
-    seen: set[Any] = set()
+    seen: set[object] = set()
     left = list(node.next_functions)
     while left:
         each, number = left.pop()
@@ -187,7 +187,7 @@ class GivenTensors:
         """Return those that still exist."""
         return [each for reference, _ in self._versions if (each := reference()) is not None]
 
-    def are_changed(self, memory: Mapping[object, Any]) -> bool:
+    def are_changed(self, memory: Mapping[object, object]) -> bool:
         """Return whether any was written to since, except those in ``memory``, which have a copy."""
         return any(
             each._version != version and storage_of(each) not in memory
@@ -214,7 +214,7 @@ class KeptInput:
 
         Raises: NoRealValue: gradients of this kind of tensor are unknown.
         """
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if not isinstance(given, torch.Tensor):
             return cls(name, given)
         if not is_exactly(given, (torch.Tensor, torch.nn.Parameter)):
@@ -233,7 +233,7 @@ class KeptInput:
             return 0
         return int(self.value.untyped_storage().nbytes())
 
-    def now(self) -> Any:
+    def now(self) -> object:
         """Return the call's original input.
 
         Raises:
@@ -252,11 +252,11 @@ class DifferentiableGraph(Protocol):
         """All nodes except the output."""
 
     @property
-    def outputs(self) -> Sequence[Any]:
+    def outputs(self) -> Sequence[object]:
         """The graph's results: nodes, or constants."""
 
     @property
-    def written(self) -> Set[Any]:
+    def written(self) -> Set[object]:
         """Placeholders that nodes write to."""
 
     def attribute(self, target: str) -> Any:
@@ -269,11 +269,11 @@ class GradientRun:
     def __init__(
         self,
         graph: DifferentiableGraph,
-        inputs: Mapping[Any, KeptInput],
+        inputs: Mapping[object, KeptInput],
         states: Sequence[Callable[[], None]],
         arrived: Gradients,
         included: Sequence[frozenset[int]],
-        ran: Callable[[Any, Mapping[Any, Any]], None] | None = None,
+        ran: Callable[[Any, Mapping[Any, object]], None] | None = None,
     ) -> None:
         """Run it; ``states`` restore the call's initial random numbers and switches.
 
@@ -283,8 +283,8 @@ class GradientRun:
 
         Raises: NoRealValue: the graph cannot run like this; the text says why.
         """
-        self._found: dict[tuple[str, int], Any] = {}
-        self._edges: dict[tuple[str, int], Any] = {}
+        self._found: dict[tuple[str, int], object] = {}
+        self._edges: dict[tuple[str, int], object] = {}
         """By node, and by the number of the last node that wrote to its memory, initially itself."""
         self._written: dict[str, list[int]] = {}
         """The indices in ``_edges`` of each node."""
@@ -292,7 +292,7 @@ class GradientRun:
         self._alive: dict[object, list[tuple[str, weakref.ref[Any], int]]] = {}
         """By memory: tensors with a gradient, and their versions."""
         self._bytes = 0
-        self._known: dict[Any, Any] = {}
+        self._known: dict[object, object] = {}
         """Complete gradients that have arrived, by edge."""
         self._states = states
         self._of_pass = switches()
@@ -306,9 +306,9 @@ class GradientRun:
         """By file and line, and by body: the last value with a gradient that a line computes."""
         self.made_in_bodies: list[Any] = []
         """Values that bodies made in the last differentiation: the backward of an ``autograd.Function``."""
-        self.ran_in_backward: list[tuple[Any, tuple[Any, ...]]] = []
+        self.ran_in_backward: list[tuple[object, tuple[object, ...]]] = []
         """These bodies, and their operands."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         with self._recording():
             before = torch.get_rng_state()
             results = self._results(graph, inputs)
@@ -353,7 +353,7 @@ class GradientRun:
         numbers = {self._numbers[name] for name in names if name in self._numbers}
         return [name for name, (_, *later) in reversed(self._written.items()) if not numbers.isdisjoint(later)]
 
-    def contribution(self, results: Sequence[str], name: str, limit: int) -> Any:
+    def contribution(self, results: Sequence[str], name: str, limit: int) -> object:
         """Return the part of a node's gradient that comes from some of its users, or None.
 
         ``results`` are the results of one operation that uses the node ``name``.
@@ -421,9 +421,9 @@ class GradientRun:
             with torch.enable_grad():
                 yield
 
-    def _results(self, graph: DifferentiableGraph, inputs: Mapping[object, KeptInput]) -> dict[Any, Any]:
+    def _results(self, graph: DifferentiableGraph, inputs: Mapping[object, KeptInput]) -> dict[object, Any]:
         map_arg = GRADIENTS.resolve(_MAP)
-        results: dict[Any, Any] = {}
+        results: dict[object, object] = {}
         last_use = {operand: node for node in graph.nodes for operand in node.all_input_nodes}
         for node in graph.nodes:
             try:
@@ -443,8 +443,8 @@ class GradientRun:
         return results
 
     def _result(
-        self, graph: DifferentiableGraph, inputs: Mapping[object, KeptInput], node: Any, map_arg: Any, results: Any
-    ) -> Any:
+        self, graph: DifferentiableGraph, inputs: Mapping[object, KeptInput], node: Node, map_arg: Any, results: Any
+    ) -> object:
         if node.op == "placeholder":
             return _given(inputs[node], is_written=node in graph.written)
         if node.op == "get_attr":
@@ -464,7 +464,7 @@ class GradientRun:
             return getattr(args[0], node.target)(*args[1:], **kwargs)
         return node.target(*args, **kwargs)
 
-    def _run_body(self, target: str, body: GraphModule, operands: tuple[Any, ...]) -> Any:
+    def _run_body(self, target: str, body: GraphModule, operands: tuple[object, ...]) -> object:
         """Run a higher-order operator's body; note its own nodes or, in a backward pass, what they make."""
         if not self._is_forward and not sys.modules["torch"].is_grad_enabled():
             outputs, made = made_in_body(body, operands)
@@ -507,8 +507,8 @@ class GradientRun:
     def _seed(self, outputs: Sequence[Any], arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
         """Return the tensors from which to differentiate, with their gradients."""
         torch = sys.modules["torch"]
-        self._roots: list[Any] = []
-        self._gradients: list[Any] = []
+        self._roots: list[object] = []
+        self._gradients: list[object] = []
         if len(outputs) != len(arrived):
             raise NoRealValue(f"the call gave {len(arrived)} outputs, and its graph gives {len(outputs)}")
         counted = [
@@ -528,7 +528,7 @@ class GradientRun:
             self._gradients.append(arrived[at].detach())
 
 
-def _always(whole: object) -> Callable[[Any], Any]:
+def _always(whole: object) -> Callable[[object], object]:
     """Return a hook that replaces the sum by a gradient that includes it."""
     return lambda _: whole
 
@@ -542,12 +542,12 @@ _REFUSED = {
 _LEFT_OUT = ("record_function", "._print")
 
 
-def _attribute(tensor: Tensor) -> Any:
+def _attribute(tensor: Tensor) -> object:
     """Return a copy of a graph's own tensor, to which the graph may write, as an optimizer's step does."""
     return tensor.detach().requires_grad_(tensor.requires_grad).clone()
 
 
-def _given(kept: KeptInput, *, is_written: bool) -> Any:
+def _given(kept: KeptInput, *, is_written: bool) -> object:
     torch = sys.modules["torch"]
     value = kept.now()
     if not isinstance(value, torch.Tensor):

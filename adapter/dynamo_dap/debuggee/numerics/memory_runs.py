@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
@@ -56,7 +57,7 @@ class WrittenInputs:
         """By input: the operations that wrote to it, in order."""
         self._left = self._run(self._interpret)
 
-    def _run(self, run: Callable[[list[Any]], object]) -> list[Any]:
+    def _run(self, run: Callable[[list[object]], object]) -> list[object]:
         """Return the inputs after ``run``, which gets copies of all of them."""
         torch: Any = sys.modules["torch"]
         with compiling_apart_from_the_program(), torch.set_grad_enabled(has_transforms(self._graph.nodes)):
@@ -67,13 +68,13 @@ class WrittenInputs:
             with data_reading():
                 return [*given, *(own.detach().clone() for _, own, _ in self._attributes)]
 
-    def _watched(self, given: Sequence[object]) -> dict[Any, Any]:
+    def _watched(self, given: Sequence[object]) -> dict[object, Any]:
         """Return the inputs that may be written to, by node."""
         inputs = dict(zip(self._placeholders, given, strict=True))
         owned = {node: own for node, own, _ in self._attributes}
         return {node: each for node, each in {**inputs, **owned}.items() if has_own_memory(each)}
 
-    def _interpret(self, given: list[Any]) -> None:
+    def _interpret(self, given: list[object]) -> None:
         torch: Any = sys.modules["torch"]
         watched = self._watched(given)
         versions = {node: version_of(each) for node, each in watched.items()}
@@ -81,7 +82,7 @@ class WrittenInputs:
         writers.clear()
 
         class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
-            def run_node(self, node: object) -> Any:
+            def run_node(self, node: object) -> object:
                 result = super().run_node(node)
                 for placeholder, tensor in watched.items():
                     if version_of(tensor) != versions[placeholder]:
@@ -91,17 +92,17 @@ class WrittenInputs:
 
         Watching(self._graph.module).run(*given)
 
-    def _writer_by_contents(self, placeholder: object) -> Any:
+    def _writer_by_contents(self, placeholder: object) -> object:
         """Return the last operation that changes an input without raising its version, as batch norm does, or None."""
         torch: Any = sys.modules["torch"]
-        found: list[Any] = []
+        found: list[object] = []
 
-        def run(given: list[Any]) -> None:
+        def run(given: list[object]) -> None:
             tensor = self._watched(given)[placeholder]
             known = [tensor.detach().clone()]
 
             class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
-                def run_node(self, node: Any) -> Any:
+                def run_node(self, node: object) -> Any:
                     result = super().run_node(node)
                     if difference(known[0], tensor).largest:
                         known[0] = tensor.detach().clone()
@@ -134,7 +135,7 @@ class WrittenInputs:
         return min(found, key=lambda each: order.get(each.writer, len(order)), default=None)
 
     def first_wrong_writer(
-        self, found: WrittenInput, backend: Callable[..., Any], prefix: Callable[[Sequence[object]], Any]
+        self, found: WrittenInput, backend: Callable[..., object], prefix: Callable[[Sequence[object]], object]
     ) -> object:
         """Return the first operation that leaves the input of ``found`` with other contents; else the last writer.
 
@@ -151,16 +152,16 @@ class WrittenInputs:
         return found.writer
 
     def _left_by_prefix(
-        self, writer: object, backend: Callable[..., Any], prefix: Callable[[Sequence[object]], Any]
+        self, writer: object, backend: Callable[..., object], prefix: Callable[[Sequence[object]], Any]
     ) -> tuple[list[Any], list[Any]]:
         """Return the inputs after the graph up to ``writer``, and after the same compiled by ``backend``."""
 
-        def run_compiled(given: list[Any]) -> None:
+        def run_compiled(given: list[object]) -> None:
             compile_by(backend, prefix([writer]), self._graph.fresh_inputs(copies_all=True))(*given)
 
         return self._run(lambda given: prefix([writer])(*given)), self._run(run_compiled)
 
-    def left_by(self, backend: Callable[..., Any]) -> list[Any]:
+    def left_by(self, backend: Callable[..., object]) -> list[object]:
         """Return the inputs after a call of the graph compiled by ``backend``.
 
         Raises:
@@ -169,7 +170,9 @@ class WrittenInputs:
         return self._run(lambda given: _compiled_by(backend, self._graph)(*given))
 
 
-def random_state_after(backend: Callable[..., Any], graph: ReplayedGraph, random: Iterable[Callable[[], None]]) -> Any:
+def random_state_after(
+    backend: Callable[..., object], graph: ReplayedGraph, random: Iterable[Callable[[], None]]
+) -> object:
     """Return torch's random state after a call of the graph compiled by ``backend``, begun in the state ``random``.
 
     Raises:
@@ -185,7 +188,7 @@ def random_state_after(backend: Callable[..., Any], graph: ReplayedGraph, random
 
 
 def raises_by(
-    backend: Callable[..., Any], graph: ReplayedGraph, random: Iterable[Callable[[], None]], problem: str
+    backend: Callable[..., object], graph: ReplayedGraph, random: Iterable[Callable[[], None]], problem: str
 ) -> bool:
     """Return whether a call of the graph compiled by ``backend`` raises an exception of the type in ``problem``."""
     try:
@@ -195,8 +198,8 @@ def raises_by(
     return False
 
 
-def _compiled_by(backend: Callable[..., Any], graph: ReplayedGraph) -> Callable[..., Any]:
-    torch: Any = sys.modules["torch"]
+def _compiled_by(backend: Callable[..., object], graph: ReplayedGraph) -> Callable[..., object]:
+    torch: ModuleType = sys.modules["torch"]
     copy = torch.fx.GraphModule(graph.module, torch.fx.Graph())
     copy.graph.output(copy.graph.graph_copy(graph.module.graph, {}))
     copy.recompile()
@@ -209,7 +212,7 @@ class Uninitialized:
 
     nodes: frozenset[str]
     """Names of the operations with such results."""
-    outputs: tuple[Any, ...]
+    outputs: tuple[object, ...]
     """For each output a mask of such elements; None if there are none."""
 
     @property
@@ -223,11 +226,11 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
     if not any(_makes_empty(node) for node in graph.nodes):
         return None
     results: list[dict[str, Any]] = []
-    outputs: list[list[Any]] = []
+    outputs: list[list[object]] = []
     for fill in _FILLS:
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
 
-        def note(node: Any, known: Mapping[Any, Any], values: dict[str, Any] = values) -> None:
+        def note(node: Node, known: Mapping[object, Any], values: dict[str, object] = values) -> None:
             value = known[node]
             several = value if isinstance(value, list | tuple) else [value]
             values[node.name] = [each.detach().clone() for each in several if has_own_memory(each)]
@@ -244,7 +247,7 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
     return Uninitialized(nodes, masks) if nodes or any(each is not None for each in masks) else None
 
 
-def without(value: Any, mask: Any) -> Any:
+def without(value: Any, mask: Any) -> object:
     """Return a tensor with zeros instead of uninitialized memory."""
     if mask is None or not has_own_memory(value) or value.shape != mask.shape:
         return value
@@ -252,7 +255,7 @@ def without(value: Any, mask: Any) -> Any:
         return value.detach().masked_fill(mask, 0)
 
 
-def _apart(one: Any, two: Any) -> Any:
+def _apart(one: Any, two: Any) -> object:
     if not has_own_memory(one) or one.shape != two.shape:
         return None
     with data_reading():
@@ -267,7 +270,7 @@ def _makes_empty(node: Node) -> bool:
 def _filled(graph: ReplayedGraph, fill: int) -> ReplayedGraph:
     torch = sys.modules["torch"]
     copy = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
+    copies: dict[object, object] = {}
     for node in graph.nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
         if _makes_empty(node):
@@ -276,8 +279,8 @@ def _filled(graph: ReplayedGraph, fill: int) -> ReplayedGraph:
     return graph.with_inputs(module, {copies[node]: value for node, value in graph.inputs.items()})
 
 
-def _filling(target: Any, fill: int) -> Callable[..., Any]:
-    def filled(*args: Any, **kwargs: Any) -> Any:
+def _filling(target: Any, fill: int) -> Callable[..., object]:
+    def filled(*args: object, **kwargs: object) -> object:
         function = getattr(type(args[0]), target) if isinstance(target, str) else target
         return function(*args, **kwargs).fill_(fill)
 

@@ -51,7 +51,7 @@ def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
         found = [*sums, *map(_summed, _floats(values))]
         if len(found) == 1:
             return not math.isfinite(found[0].item())
-        by_device: dict[Any, list[Any]] = {}
+        by_device: dict[object, list[Any]] = {}
         for each in found:
             by_device.setdefault(each.device, []).append(each)
         return any(not math.isfinite(_total(each).item()) for each in by_device.values())
@@ -68,7 +68,7 @@ def sum_of(value: object) -> Any:
 
 
 def _summed(values: Any) -> Any:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if values.dtype in (torch.float32, torch.float64) and values.is_contiguous():
         flat = values.view(-1)
         return torch.dot(flat, flat)
@@ -86,7 +86,7 @@ class SeenTensors:
     """Remembers tensors weakly."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, weakref.ref[Any]] = {}
+        self._seen: dict[int, weakref.ref[object]] = {}
 
     def add(self, tensors: Iterable[object]) -> None:
         """Remember the tensors among these."""
@@ -115,11 +115,11 @@ class BadOperation:
 
     node: Any
     kind: str
-    value: Any
+    value: object
     """Its result at that time, or what it wrote to."""
     position: int
     """Its position among the nodes of the graph."""
-    operator: Any = None
+    operator: object = None
     """The node of the higher-order operator whose body contains it, if any."""
     operands: tuple[BadOperand, ...] = ()
     """The operands that caused the first one."""
@@ -150,7 +150,7 @@ class BadInput:
     """An input of a call that already had a NaN."""
 
     node: Any
-    value: Any
+    value: object
     """Its value when the call began."""
 
     @property
@@ -234,7 +234,7 @@ class _Watch:
     """Notes each node that has run. Implements ``graph_runs.Ran``."""
 
     def __init__(self) -> None:
-        self.made: dict[Any, _Origins] = {}
+        self.made: dict[object, _Origins] = {}
         """By node: the kinds in its result, and their sources."""
         self._in_memory: dict[object, dict[str, BadOperation | BadInput | None]] = {}
         """By memory that was written to: the kinds in it, and their sources."""
@@ -243,7 +243,7 @@ class _Watch:
         self.inside: list[dict[str, BadOperation]] = []
         """For each run of a body of the running operation: the sources in it, by kind."""
 
-    def run_body(self, body: GraphModule, operands: tuple[object, ...]) -> Any:
+    def run_body(self, body: GraphModule, operands: tuple[object, ...]) -> object:
         """Run a higher-order operator's body, and note which of its operations made a NaN or Inf."""
         watch = _Watch()
         with with_bodies_run_by(body, watch.run_body):
@@ -257,7 +257,7 @@ class _Watch:
         self.inside.append(origins)
         return outputs
 
-    def __call__(self, node: Any, results: Mapping[Any, Any]) -> None:
+    def __call__(self, node: Any, results: Mapping[object, object]) -> None:
         if node.prev.op == "root":  # the run begins, perhaps again
             self.made, self._in_memory, self._versions, self._count = {}, {}, {}, 0
         inside, self.inside = self.inside, []
@@ -355,7 +355,7 @@ def _is_written_by_program(node: Node, kind: str) -> bool:
     return any(isinstance(each, float) and has_kind(each) for each in _constants([node.args, node.kwargs]))
 
 
-def _constants(operands: object) -> Iterator[Any]:
+def _constants(operands: object) -> Iterator[object]:
     if isinstance(operands, list | tuple):
         for each in operands:
             yield from _constants(each)

@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.numerics.gradient_comparisons import DifferentiatedGrap
 from dynamo_dap.debuggee.numerics.gradients import GradientRun
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.objects import Node
 
 FACTS = "strides, shared memory and requires_grad of the results"
 """In ``ComparisonBody.not_compared``."""
@@ -62,9 +63,9 @@ class ObservedOutputs:
         self._kept = kept
         self._with_gradients = with_gradients
         placeholders = list(kept.inputs)
-        given: dict[int, Any] = {}
+        given: dict[int, object] = {}
 
-        def note(node: Any, results: Mapping[Any, Any]) -> None:
+        def note(node: Node, results: Mapping[object, object]) -> None:
             if node.op == "placeholder" and has_own_memory(results[node]):
                 # Kept alive: a result could get the memory of a copy that is freed.
                 given[placeholders.index(node)] = results[node]
@@ -78,14 +79,14 @@ class ObservedOutputs:
             for each, needs in zip(found, run.needs_gradient, strict=True)
         ]
 
-    def fault(self, outputs: Sequence[Any], inputs: Sequence[Any], backend: Any) -> Fault | None:
+    def fault(self, outputs: Sequence[object], inputs: Sequence[object], backend: object) -> Fault | None:
         """Return the first result of the compiled call that differs, and the wrong stage."""
         found = self._first(outputs, inputs)
         if found is None:
             return None
         at, text = found
 
-        def is_right(earlier: Callable[..., Any]) -> bool:
+        def is_right(earlier: Callable[..., object]) -> bool:
             leaves, again = outputs_by(earlier, self._kept)
             return self._first(again, leaves) is None
 

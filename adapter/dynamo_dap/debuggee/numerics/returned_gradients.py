@@ -37,14 +37,16 @@ class BackwardPass:
 
     arrived: Gradients
     """By output of the call's graph."""
-    returned: list[Any] = field(default_factory=list)
+    returned: list[object] = field(default_factory=list)
     """By input: the call's addition to its gradient, or None."""
 
 
 class ReturnedGradients:
     """Reports each backward pass through a call once the pass is over."""
 
-    def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[BackwardPass], None]) -> None:
+    def __init__(
+        self, outputs: Sequence[object], inputs: Sequence[object], report: Callable[[BackwardPass], None]
+    ) -> None:
         """Put the hooks on the nodes of the call. ``report`` must not raise."""
         for method in (ReturnedGradients._on_arrived, ReturnedGradients._on_returned, ReturnedGradients._finish):
             never_compile(method)

@@ -142,7 +142,7 @@ class Before:
 
     def tensor(self, facts: tuple[Any, ...]) -> Any:
         """Return an entry's tensor; None if it was not kept."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         shape, dtype, content = facts
         if not isinstance(content, bytes):
             return self.tensors.get(content)
@@ -152,7 +152,7 @@ class Before:
         return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(kind).reshape(shape)
 
 
-def identity_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, Any]:
+def identity_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, object]:
     """Return the kind and facts of the value at a place, which change if the place gets another value."""
     value = roots[root]()
     for kind, name in steps:
@@ -161,7 +161,7 @@ def identity_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, An
     return found, (id(value), version_of(value)) if found == "tensor" else facts
 
 
-def _item(value: Any, name: Any) -> Any:
+def _item(value: Any, name: object) -> object:
     if issubclass(type(value), dict):
         return dict.get(value, name, _MISSING)
     if not issubclass(type(value), _SEQUENCES):
@@ -206,7 +206,7 @@ def _children(value: Any) -> Iterator[tuple[str, tuple[Step, ...], object]]:
                 yield f".{name}", (("attribute", name),), each
 
 
-def _items(value: Any) -> Iterator[Any]:
+def _items(value: Any) -> Iterator[object]:
     kind = next(each for each in _SEQUENCES if issubclass(type(value), each))
     return iter(kind.__iter__(value))
 
@@ -234,7 +234,7 @@ def _facts(value: Any) -> tuple[str, Any]:
 
 def _attributes(value: object) -> dict[str, Any] | None:
     """Return an object's attributes; None if it cannot have any."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     has_any = False
     for kind in mro_of(type(value)):
         for name, each in class_dictionary(kind).items():
@@ -262,7 +262,7 @@ class StoredDifference:
 
 
 def differences(
-    python: State, compiled: State, before: Before, are_same: Callable[[Any, Any], bool]
+    python: State, compiled: State, before: Before, are_same: Callable[[object, object], bool]
 ) -> Iterator[StoredDifference]:
     """Yield the differences; ``are_same`` compares two tensors of one shape and type."""
     for expression, (root, steps, kind, facts) in python.items():
@@ -276,7 +276,7 @@ def differences(
         yield StoredDifference(expression, root, steps, *texts, values)
 
 
-def _are_same(kind: str, one: Any, other: Any, before: Before, are_same: Callable[[Any, Any], bool]) -> bool:
+def _are_same(kind: str, one: Any, other: Any, before: Before, are_same: Callable[[object, object], bool]) -> bool:
     if kind == "plain" and float in (type(one), type(other)) and {type(one), type(other)} <= {int, float}:
         return math.isclose(one, other, rel_tol=_TOLERANCE) or (math.isnan(one) and math.isnan(other))
     if kind != "tensor" or one[:2] != other[:2] or one[2] == other[2]:
@@ -285,11 +285,11 @@ def _are_same(kind: str, one: Any, other: Any, before: Before, are_same: Callabl
     return any(each is None for each in tensors) or are_same(*tensors)
 
 
-def _value(kind: str, facts: Any, before: Before) -> Any:
+def _value(kind: str, facts: Any, before: Before) -> object:
     return facts if kind == "plain" else before.tensor(facts) if kind == "tensor" else None
 
 
-def _text(kind: str, facts: Any, beside: Any) -> str:
+def _text(kind: str, facts: Any, beside: object) -> str:
     if kind == "plain":
         text = repr(facts)
         return text if len(text) <= 80 else f"{text[:80]}..."

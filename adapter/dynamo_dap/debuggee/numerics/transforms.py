@@ -17,13 +17,13 @@ class VisibleGraph:
 
     def __init__(self, graph: ReplayedGraph) -> None:
         self.graph = graph
-        self._visible: Mapping[Any, Any] = {}
-        self._originals: Mapping[Any, Any] = {}
+        self._visible: Mapping[Any, object] = {}
+        self._originals: Mapping[object, object] = {}
         self.names: Mapping[str, str] = {}
         """By name of a node that takes a result out, the name of the node with that result."""
         self.added: frozenset[str] = frozenset()
         """The names of the nodes that Dynamo's graph lacks."""
-        self.inside: frozenset[Any] = frozenset()
+        self.inside: frozenset[object] = frozenset()
         """The nodes of Dynamo's graph that run inside a transform."""
         if has_transforms(graph.nodes) and TRANSFORMS.problem is None:
             made = TakenOut(graph.module, graph.nodes)
@@ -34,10 +34,10 @@ class VisibleGraph:
             )
             self.graph.promised = {made.copies[node]: each for node, each in graph.promised.items()}
 
-    def original(self, node: Any) -> Any:
+    def original(self, node: object) -> Any:
         """Return the node of Dynamo's graph whose result ``node`` has outside all transforms; None if it is inside."""
         return self._originals.get(node) if self._visible else node
 
-    def prefix(self, nodes: Sequence[Any]) -> Any:
+    def prefix(self, nodes: Sequence[object]) -> Any:
         """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns."""
         return prefix_of(self.graph.module, self.graph.nodes, [self._visible.get(node, node) for node in nodes])

@@ -132,7 +132,7 @@ def compiles_body(record: Record) -> dict[str, object]:
     return record.read(lambda record: {"functions": _shown(record.functions)})
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: Any) -> object:
     if isinstance(value, list):
         return [_shown(one) for one in value]
     if not is_exactly(value, NOT_SHOWN):

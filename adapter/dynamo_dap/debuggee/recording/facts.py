@@ -189,7 +189,7 @@ def _place_of(node: Any) -> TorchPlace | None:
     return places[-1] if places else None
 
 
-def place_of_node(node: Any) -> Place | None:
+def place_of_node(node: Node) -> Place | None:
     """Return the line that made a node."""
     found = _place_of(node)
     return None if found is None else Place(found.path, found.line)
@@ -227,7 +227,7 @@ def sharding(compiling: FrameCompile) -> Sharding | None:
     return None if found is None else Sharding(**dataclasses.asdict(found))
 
 
-def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
+def guard_failure(failure: Failure, frame: object) -> GuardFailure:
     """Return the failed guard of an earlier compile, for the call that ``frame`` is about to run."""
     then, now = past_and_present_values(failure, frame) if frame is not None else (None, None)
     return GuardFailure(

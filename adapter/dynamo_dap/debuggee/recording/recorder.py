@@ -334,7 +334,7 @@ class Recorder(CompileObserver):
             number += 1
         return f"{compile_id}#{number}"
 
-    def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
+    def recompiles(self, compiling: FrameCompile, entries: list[object], reasons: list[str]) -> None:
         """Record the failed guards of earlier compiles."""
         found = failures_of(compiling.code, entries, reasons)
         failures = [facts.guard_failure(one, compiling.frame) for one in found]

@@ -75,7 +75,7 @@ class RepeatedCall:
         self._folder = snapshot.folder
         self._call = snapshot.call
         self._report = report
-        self._made: dict[int, Any] = {}
+        self._made: dict[int, object] = {}
         self._tensors: dict[str, Any] = {}
         self._codes: dict[str, list[tuple[str, types.CodeType]]] = {}
         self._moved: set[str] = set()
@@ -86,7 +86,7 @@ class RepeatedCall:
         Raises:
             BadFolder: something in the folder cannot be made.
         """
-        torch: Any = importlib.import_module("torch")
+        torch = importlib.import_module("torch")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
         conditions = self._call.conditions
         self._report_versions(conditions)
@@ -145,8 +145,8 @@ class RepeatedCall:
                 raise BadFolder(f"value {number}, a {type(value).__name__}: {type(error).__name__}: {error}") from error
         return self._made[number]
 
-    def _make(self, number: int, value: object) -> Any:
-        maker: Callable[[int, Any], Any] = getattr(self, f"_make_{type(value).__name__.lower()}")
+    def _make(self, number: int, value: object) -> object:
+        maker: Callable[[int, object], object] = getattr(self, f"_make_{type(value).__name__.lower()}")
         return maker(number, value)
 
     def _make_scalar(self, number: int, value: Scalar) -> object:
@@ -168,7 +168,7 @@ class RepeatedCall:
 
     def _make_items(self, number: int, value: Items) -> object:
         torch = sys.modules["torch"]
-        filled: dict[str, tuple[Any, str]] = {
+        filled: dict[str, tuple[object, str]] = {
             "list": ([], "append"),
             "set": (set(), "add"),
             "deque": (deque(), "append"),
@@ -267,7 +267,7 @@ class RepeatedCall:
         made.copy_(content)
         return made
 
-    def _place(self, storage: object, device: str) -> Any:
+    def _place(self, storage: object, device: str) -> object:
         """Return the storage if ``torch.load`` must leave it there; None moves it to its own device."""
         place = self._place_of(device)
         return None if place == device else storage
@@ -283,7 +283,7 @@ class RepeatedCall:
         return "cpu"
 
     def _make_instance(self, number: int, value: Instance) -> object:
-        kind: Any = self._value(value.kind)
+        kind: object = self._value(value.kind)
         base: Any = None if value.base is None else self._value(value.base)
         kind_of_base: Any = object if base is None else type(base)
         is_whole = issubclass(kind_of_base, tuple | frozenset | int | float | str)
@@ -378,9 +378,9 @@ class RepeatedCall:
         return self._class_made(statement, path, vars(module), outside)
 
     @staticmethod
-    def _class_made(statement: ast.ClassDef, path: str, names: dict[str, Any], outside: dict[str, Any]) -> Any:
+    def _class_made(statement: ast.ClassDef, path: str, names: dict[str, object], outside: dict[str, object]) -> object:
         if not outside:
-            made: dict[str, Any] = {}
+            made: dict[str, object] = {}
             exec(source_code.compiled_class(statement, path), names, _Made(names, made))
             return made[statement.name]
         # The statement captures variables of a function. Here they are parameters of our function.
@@ -394,7 +394,7 @@ class RepeatedCall:
 class _Made(dict[str, Any]):
     """Receives the names that a top-level statement of a module binds, instead of the module."""
 
-    def __init__(self, names: dict[str, Any], made: dict[str, Any]) -> None:
+    def __init__(self, names: dict[str, object], made: dict[str, object]) -> None:
         super().__init__()
         self._names = names
         self._bound = made
@@ -402,11 +402,11 @@ class _Made(dict[str, Any]):
     def __setitem__(self, name: str, value: object) -> None:
         self._bound[name] = value
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         return self._bound[name] if name in self._bound else self._names[name]
 
 
-def called(function: Callable[..., Any], code: types.CodeType, arguments: dict[str, Any]) -> object:
+def called(function: Callable[..., object], code: types.CodeType, arguments: dict[str, Any]) -> object:
     """Call a function with arguments by parameter, as ``code`` has them."""
     positional = [arguments[name] for name in code.co_varnames[: code.co_argcount] if name in arguments]
     count = code.co_argcount + code.co_kwonlyargcount

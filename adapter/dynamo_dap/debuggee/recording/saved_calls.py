@@ -91,7 +91,7 @@ class CallWriter:
         self._kept: list[object] = []
         """Keeps objects alive, so that no other object gets their identity."""
         self._waiting: deque[tuple[int, object, str]] = deque()
-        self._tensors: dict[str, Any] = {}
+        self._tensors: dict[str, object] = {}
         self._sources: dict[str, tuple[str, str]] = {}
         """By ``co_filename``: the file in the folder, and its text."""
         self._codes: dict[str, list[types.CodeType]] = {}
@@ -102,7 +102,7 @@ class CallWriter:
         """Every name in the known code."""
         self._methods: dict[int, tuple[types.FunctionType, str]] = {}
         """Methods that no known code calls."""
-        self._memory: Mapping[object, Any] = {}
+        self._memory: Mapping[object, object] = {}
         self._notes: list[str] = []
 
     def write(self, call: CachedCall, *, full_graph: bool = False, notes: Iterable[str] = ()) -> SavedCall:
@@ -239,7 +239,7 @@ class CallWriter:
         return None
 
     def _tensor(self, value: Any, kind: type, path: str) -> Value | str:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if not is_exactly(value, (torch.Tensor, torch.nn.Parameter)):
             return f"a tensor of the class {kind.__qualname__} has state besides its data"
         if value.is_nested or (not self._with_data and value.layout is not torch.strided):
@@ -364,7 +364,7 @@ class CallWriter:
 
     # -- code ------------------------------------------------------------------------------------------------------
 
-    def _function(self, code: types.CodeType, names: dict[str, Any], module: str | None) -> Function | str:
+    def _function(self, code: types.CodeType, names: dict[str, object], module: str | None) -> Function | str:
         """Return how to find a function in its source, or why it cannot be found."""
         path = code.co_filename
         source: str | None = None

@@ -99,7 +99,7 @@ def _is_python(kind: Any) -> bool:
     )
 
 
-def attributes_of(value: Any, kind: Any) -> Iterable[tuple[str, object]]:
+def attributes_of(value: object, kind: Any) -> Iterable[tuple[str, object]]:
     """Yield the attributes of an object of the class ``kind``, from its dictionary and slots."""
     with contextlib.suppress(AttributeError):
         yield from object.__getattribute__(value, "__dict__").items()

@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.recording.function_names import own_function, place_of_code
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.sources import user_expression
 from dynamo_dap.debuggee.torch_api.symbols import size_text
 from dynamo_dap.debuggee.torch_api.tensor_facts import abbreviated, facts_of, is_tensor
@@ -124,7 +125,7 @@ class _Writer:
             case CellForm():
                 return self.text(form.contents, depth)
 
-    def _tensor(self, tensor: Any) -> str:
+    def _tensor(self, tensor: Tensor) -> str:
         self.has_tensor = True
         if not is_tensor(tensor):
             return "Tensor"

@@ -68,7 +68,7 @@ _ALLOWED = (
     ast.operator,
     ast.unaryop,
 )
-_BUILTINS: dict[str, Any] = {
+_BUILTINS: dict[str, object] = {
     each.__name__: each for each in (abs, all, any, bool, float, int, len, max, min, round, sum)
 }
 _ATTRIBUTES = frozenset({"H", "T", "device", "dtype", "imag", "is_cuda", "mH", "mT", "ndim", "real", "shape"})
@@ -186,7 +186,7 @@ class _Names(dict[str, Any]):
         self._operands = operands
         self._call = call
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         self[name] = self._operands[name](self._call)
         return self[name]
 
@@ -437,7 +437,7 @@ def _compiled(source: str) -> CodeType:
         raise NotPredictable from None
 
 
-def _at(source: CodeType, call: Call) -> Any:
+def _at(source: CodeType, call: Call) -> object:
     return eval(source, {"L": call.call.arguments, "G": call.call.frame.f_globals})
 
 

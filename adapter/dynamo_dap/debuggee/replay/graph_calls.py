@@ -145,10 +145,10 @@ class CallObserver:
 class ObservedGraph:
     """A compiled graph whose calls are reported."""
 
-    compiled: Callable[..., Any]
+    compiled: Callable[..., object]
     calls: int = 0
     """How many were reported."""
-    attributes: tuple[weakref.ref[Any], ...] = ()
+    attributes: tuple[weakref.ref[object], ...] = ()
     """The program's tensors that belong to the graph without being inputs, such as an optimizer's parameters."""
     written: frozenset[int] | None = None
     """Positions of the items of ``given`` to which the graph writes; None before its first call."""
@@ -157,7 +157,7 @@ class ObservedGraph:
     reported: set[object] = field(default_factory=set)
     """Messages that observers have shown about the graph, so that each appears once."""
 
-    def given(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def given(self, inputs: tuple[object, ...]) -> tuple[object, ...]:
         """Return all inputs of a call: ``inputs`` and the graph's own tensors."""
         return (*inputs, *(each() for each in self.attributes)) if self.attributes else inputs
 
@@ -165,7 +165,7 @@ class ObservedGraph:
 class NotedAttributes(threading.local):
     """Notes the program's tensors that belong to the graph of this thread's compile: no call passes them."""
 
-    _of_graph: tuple[weakref.ref[Any], ...] = ()
+    _of_graph: tuple[weakref.ref[object], ...] = ()
 
     def note(self, graph: Graph) -> None:
         """Note the tensors of a new graph."""
@@ -173,7 +173,7 @@ class NotedAttributes(threading.local):
         found = [getattr(graph.owning_module, name, None) for name in names]
         self._of_graph = tuple(weakref.ref(each) for each in found if has_own_memory(each))
 
-    def take(self) -> tuple[weakref.ref[Any], ...]:
+    def take(self) -> tuple[weakref.ref[object], ...]:
         """Return them, and forget them."""
         attributes, self._of_graph = self._of_graph, ()
         return attributes
@@ -214,7 +214,7 @@ class GraphCalls:
                 for scope, name in _installed([GRAPHS.resolve(_CLEANUPS).get(code, ())]):
                     self._set(scope, name, attributes)
 
-    def _set(self, scope: dict[str, Any], name: str, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
+    def _set(self, scope: dict[str, object], name: str, attributes: tuple[weakref.ref[object], ...] = ()) -> None:
         present = scope.get(name)
         observed: ObservedGraph | None = getattr(present, "_dynamo_dap_observed", None)
         if self._observers and observed is None and callable(present) and not hasattr(present, SERVED_ONCE):
@@ -222,10 +222,10 @@ class GraphCalls:
         elif not self._observers and observed is not None:
             scope[name] = observed.compiled
 
-    def _reporting(self, graph: ObservedGraph) -> Any:
+    def _reporting(self, graph: ObservedGraph) -> object:
         compiled = graph.compiled
 
-        def call(*inputs: Any) -> Any:
+        def call(*inputs: object) -> Any:
             if not self._observers or getattr(self._thread, "is_reporting", False) or not _can_be_read():
                 return compiled(*inputs)
             return self._report(graph, inputs, sys._getframe(1))
@@ -235,7 +235,7 @@ class GraphCalls:
         never_compile(call)
         return call
 
-    def _report(self, graph: ObservedGraph, inputs: tuple[object, ...], frame: types.FrameType) -> Any:
+    def _report(self, graph: ObservedGraph, inputs: tuple[object, ...], frame: types.FrameType) -> object:
         kept = self._guarded_keep(graph, inputs, frame.f_code)
         if kept is None:
             return graph.compiled(*inputs)
@@ -292,14 +292,14 @@ GRAPH_CALLS = GraphCalls()
 """The only instance in the process."""
 
 
-def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, Any], str]]:
+def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, object], str]]:
     """Yield the dictionary and name of each compiled graph; torch's ``CleanupHook`` removes it with its code."""
     for each in [hook for group in list(hooks) for hook in group]:
         if str(getattr(each, "name", "")).startswith(_PREFIX):
             yield each.scope, each.name
 
 
-def _kept_by(graph: object) -> tuple[weakref.ref[Any], ...]:
+def _kept_by(graph: object) -> tuple[weakref.ref[object], ...]:
     if getattr(graph, "_dynamo_dap_observed", None) is not None:
         return ()
     return tuple(weakref.ref(each) for each in tensors_of(graph) if has_own_memory(each))
@@ -321,7 +321,7 @@ def _can_be_read() -> bool:
 
 def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int, *, keeps_all: bool) -> KeptInputs:
     wanted = range(len(given)) if keeps_all else sorted(graph.written or ())
-    memory: dict[object, Any] = {}
+    memory: dict[object, object] = {}
     left_out: list[int] = []
     if wanted:
         with uncompiled_data_reading():
@@ -374,7 +374,7 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
 
 
 def _differ(before: Any, now: Any) -> bool:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     bytes_of = [torch.empty(0, dtype=torch.uint8, device=each.device).set_(each) for each in (before, now)]
     return not torch.equal(*bytes_of)
 

@@ -62,10 +62,10 @@ class OneTimeCode:
         self._call.frame.f_globals[name] = self._giving_back(name, self._call.frame.f_globals[name])
         return self._code
 
-    def _giving_back(self, name: str, graph: Any) -> Any:
+    def _giving_back(self, name: str, graph: Any) -> object:
         """Wrap the graph's function so that it first restores the cache entry's generated code."""
 
-        def compiled_graph(*arguments: Any, **named: Any) -> Any:
+        def compiled_graph(*arguments: object, **named: object) -> object:
             self._call.frame.f_globals[name] = graph
             assert self._code is not None, "it runs"
             assert self._generated is not None, "it took its place"
@@ -101,7 +101,7 @@ def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
             cleanup()
         made.cleanups, made.code = [], None
 
-    def compiled_graph(*arguments: object, **named: object) -> Any:
+    def compiled_graph(*arguments: object, **named: object) -> object:
         # Other threads, and calls that this one makes, may run the same code.
         if sys._getframe(1) is not frame:
             return graph(*arguments, **named)

@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     has_own_memory,
     with_earlier_memory,
 )
-from dynamo_dap.debuggee.torch_api.objects import Tensor
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.real_values import input_of_traced_call, limits_of_real_values
 from dynamo_dap.debuggee.torch_api.replays import CachedCall, run_replay
 from dynamo_dap.debuggee.torch_api.sources import user_expression
@@ -57,16 +57,16 @@ class ReplayedGraph:
         """By placeholder: the contents when the call began."""
         self.names: dict[Any, str] = {}
         """By placeholder: the name as the user wrote it."""
-        self._buffers: set[Any] = set()
+        self._buffers: set[object] = set()
         self.has_drawn_in_python = False
         """Whether an input is a random number that Python drew before the call of the graph."""
         self.written: frozenset[object] = frozenset()
         """The memory of the inputs to which the graph writes; known after a run."""
         self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
         """The properties of results that fake kernels of custom operators declared."""
-        self.call_inputs: dict[Any, Any] = {}
+        self.call_inputs: dict[object, Any] = {}
         """By placeholder: the compiled graph's input, as the call left it."""
-        self._originals: dict[str, Any] = {}
+        self._originals: dict[str, object] = {}
         """By name: the program's tensors that belong to the graph."""
         self._attributes: dict[object, tuple[Any, Any]] = {}
         """By memory that belongs to the graph: a copy, and the contents when the call began."""
@@ -93,7 +93,7 @@ class ReplayedGraph:
                 own = torch.nn.Parameter(own, tensor.requires_grad)
             setattr(self.module, name, own)
 
-    def own_attributes(self) -> Iterator[tuple[Any, Any, Any]]:
+    def own_attributes(self) -> Iterator[tuple[object, Any, object]]:
         """Yield for the program's tensors that belong to the graph: the first node, the graph's copy, the original."""
         nodes = {node.target: node for node in reversed(self.nodes) if node.op == "get_attr"}
         for name, original in self._originals.items():
@@ -104,7 +104,7 @@ class ReplayedGraph:
         for own, before in self._attributes.values():
             own.copy_(before)
 
-    def with_inputs(self, graph: Any, inputs: Mapping[Any, Any]) -> ReplayedGraph:
+    def with_inputs(self, graph: GraphModule, inputs: Mapping[object, object]) -> ReplayedGraph:
         """Return another form of the same graph, with its inputs by placeholder."""
         other = copy.copy(self)
         other.module, other.nodes, other.inputs = graph, list(graph.graph.nodes), dict(inputs)
@@ -119,7 +119,7 @@ class ReplayedGraph:
                 node: with_earlier_memory(value, self.call.memory) for node, value in self.call_inputs.items()
             }
 
-    def _take_input(self, node: Any) -> None:
+    def _take_input(self, node: Node) -> None:
         source = getattr(node.meta.get("grapharg"), "source", None)
         if "_buffers" in (source_name(source) or ""):
             self._buffers.add(node)
@@ -136,7 +136,7 @@ class ReplayedGraph:
             raise NoRealValue(f"the input '{node.name}' of the graph no longer exists")
         return self.inputs[node]
 
-    def node_of(self, tensor: Tensor) -> Any:
+    def node_of(self, tensor: Tensor) -> object:
         """Return the node for a tensor that the call got, or None."""
         memory = storage_of(tensor)
         for node in self.nodes:
@@ -148,9 +148,9 @@ class ReplayedGraph:
                 return node
         return None
 
-    def is_state(self, node: Any) -> bool:
+    def is_state(self, node: Node) -> bool:
         """Return whether a placeholder is a module's parameter or buffer, or a single parameter."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         return isinstance(self.inputs.get(node), torch.nn.Parameter) or node in self._buffers
 
     def attribute(self, target: str) -> Any:
@@ -171,7 +171,7 @@ class ReplayedGraph:
         returned: object = self.output.args[0]
         return list(returned) if isinstance(returned, list | tuple) else [returned]
 
-    def fresh_inputs(self, *, copies_all: bool = False, require_gradients: bool = False) -> list[Any]:
+    def fresh_inputs(self, *, copies_all: bool = False, require_gradients: bool = False) -> list[object]:
         """Return the placeholders' inputs, in order; inputs that the call writes to are copies.
 
         ``copies_all``: copy all inputs, for a run that may write to any. ``require_gradients``: the same inputs require
@@ -246,7 +246,7 @@ def refuse_transforms(graph: ReplayedGraph) -> None:
 
 def _traced(call: CachedCall) -> ReplayedGraph | None:
     found: list[ReplayedGraph] = []
-    numbers: dict[Any, int] = {}
+    numbers: dict[object, int] = {}
     NODE_HOOK.want(numbers.__setitem__)
     try:
         run_replay(
@@ -265,13 +265,13 @@ def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:
     return graph
 
 
-def place_of(node: Any, is_passed_over: Callable[[str], bool]) -> tuple[Place, str] | None:
+def place_of(node: Node, is_passed_over: Callable[[str], bool]) -> tuple[Place, str] | None:
     """Return the innermost frame that made a node outside skipped files; else the innermost."""
     places = places_of(node)
     wanted = [each for each in places if not is_passed_over(each[0].path)] or places
     return wanted[0] if wanted else None
 
 
-def places_of(node: Any) -> list[tuple[Place, str]]:
+def places_of(node: Node) -> list[tuple[Place, str]]:
     """Return the user's frames that made a node, innermost first: place and function."""
     return list(user_places(node))[::-1]

@@ -24,11 +24,11 @@ def compare_nan() -> None:
     same = COMPARING_NAN.resolve(_SAME)
 
     @functools.wraps(same)
-    def same_where_finite(expected: Any, result: Any, exact: Any = None, *more: Any, **named: Any) -> bool:
+    def same_where_finite(expected: Any, result: Any, exact: Any = None, *more: object, **named: object) -> bool:
         if not all(map(_can_have_nan, (expected, result))) or expected.shape != result.shape:
             return bool(same(expected, result, exact, *more, **named))
         given = [expected, result, *([exact] if _can_have_nan(exact) and exact.shape == expected.shape else [])]
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         with torch.no_grad():
             where = [each.detach().isfinite() for each in given]
             if not torch.equal(*where[:2]) or not _equal_where(~where[0], expected.detach(), result.detach()):
@@ -47,7 +47,7 @@ def _can_have_nan(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.is_floating_point()
 
 
-def _equal_where(mask: Any, one: Any, other: Any) -> bool:
+def _equal_where(mask: object, one: Any, other: Any) -> bool:
     """Return whether two results have the same NaN and the same sign of Inf at the positions of ``mask``."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     return bool(torch.equal(one[mask].nan_to_num(0.0), other[mask].to(one.dtype).nan_to_num(0.0)))

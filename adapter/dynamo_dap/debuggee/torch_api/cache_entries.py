@@ -117,7 +117,7 @@ def references_of(entry: Any) -> References:
     return References(tuple(graphs), tuple((name, code) for name, code in resumes if isinstance(code, CodeType)))
 
 
-def _globals_with(names: Sequence[str], code: CodeType) -> dict[str, Any]:
+def _globals_with(names: Sequence[str], code: CodeType) -> dict[str, object]:
     """Return the globals with Dynamo's ``names``, which belong to one process and one compile."""
     if not names:
         return {}
@@ -175,7 +175,7 @@ def held_by(entry: Any, graphs: Sequence[object]) -> Held:
     return Held(_size_of(entry.code), sum(storages.values()), len(storages), written, is_whole)
 
 
-def tensors_of(graph: object) -> list[Any]:
+def tensors_of(graph: object) -> list[object]:
     """Return the tensors that a compiled graph keeps alive, for example an optimizer's parameters."""
     torch = sys.modules["torch"]
     with metadata_reading():
@@ -197,7 +197,7 @@ def _storage(tensor: Tensor) -> dict[int, int]:
         return {}
 
 
-def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
+def _reachable(roots: Sequence[object]) -> Iterator[object]:
     """Yield tensors and the backend's code that are reachable from compiled graphs; nothing is called."""
     torch: Any = sys.modules["torch"]
     own = os.path.dirname(torch.__file__)
@@ -215,7 +215,7 @@ def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
         waiting += _inside(found).values()
 
 
-def _inside(found: object) -> dict[Any, Any]:
+def _inside(found: object) -> dict[Any, object]:
     """Return the contents of torch's own object, of a function or a container; skip the program's objects."""
     if is_a(found, dict):
         return dict(enumerate(itertools.islice(dict.values(found), _MAXIMUM_OBJECTS)))

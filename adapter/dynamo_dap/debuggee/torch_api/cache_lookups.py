@@ -68,7 +68,7 @@ class CacheLookups:
         if hasattr(module, _PARTS):
             self._patches.around(module, _PARTS, self._on_key)
 
-    def _on_key(self, pickler: Any, details: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
+    def _on_key(self, pickler: Any, details: object, *_: object, **__: object) -> Generator[None, Outcome, None]:
         outcome = yield None
         if outcome.error is None and replayed_call() is None:
             self._thread.parts = list(outcome.result) or pickler.debug_lines(details)

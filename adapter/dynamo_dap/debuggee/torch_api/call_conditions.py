@@ -46,7 +46,7 @@ def plain_module(value: Any) -> Any:
     return None
 
 
-def plain_function(value: object) -> tuple[Any, bool] | None:
+def plain_function(value: object) -> tuple[object, bool] | None:
     """Return the function behind torch's wrapper, and whether the wrapper disables compiling; else None."""
     names = getattr(value, "__dict__", {})
     inner = names.get("_torchdynamo_orig_callable")
@@ -111,7 +111,7 @@ def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> Non
             raise ValueError(f"no mode of torch is called {name!r}")
 
 
-def _named_of_torch(text: str) -> Any:
+def _named_of_torch(text: str) -> object:
     torch = sys.modules["torch"]
     value = getattr(torch, text.removeprefix("torch."), None)
     if not isinstance(value, torch.dtype):
@@ -156,7 +156,7 @@ def is_operator_space(module: types.ModuleType) -> bool:
     return type(module).__module__ == "torch._ops"
 
 
-def random_state() -> Any:
+def random_state() -> object:
     """Return the state of torch's generator for the CPU."""
     torch = sys.modules["torch"]
     return torch.get_rng_state()

@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
@@ -51,7 +51,7 @@ class ChosenCompiles:
         self._recompiles: str | None = None
         self._calls = Patches("the options compileOnly and stance")
         self._backend: Any = None
-        self._find_backend: Callable[[], Any] | None = None
+        self._find_backend: Callable[[], object] | None = None
         self._graphs = Patches(BACKENDS.name)
 
     # -- which functions -------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class ChosenCompiles:
         yield None
         return None
 
-    def answer(self, callback: Any, frame: Any) -> Any:
+    def answer(self, callback: object, frame: Any) -> object:
         """Return Dynamo's instruction instead of a compile of ``frame``; None to compile it.
 
         Raises:
@@ -189,7 +189,7 @@ class ChosenCompiles:
         yield Given((output, code_options, compiler_fn, root_tx, export, *rest), named)
 
     @property
-    def backend(self) -> Any:
+    def backend(self) -> object:
         """The chosen backend in Dynamo's form; None for the program's."""
         find, self._find_backend = self._find_backend, None
         if find is not None:
@@ -197,7 +197,7 @@ class ChosenCompiles:
         return self._backend
 
 
-def _found(backend: str, report: Callable[[str], None]) -> Any:
+def _found(backend: str, report: Callable[[str], None]) -> object:
     try:
         return _find_backend(backend)
     except BadSetting as problem:
@@ -205,7 +205,7 @@ def _found(backend: str, report: Callable[[str], None]) -> Any:
         return None
 
 
-def _find_backend(backend: str) -> Any:
+def _find_backend(backend: str) -> object:
     known = BACKENDS.resolve(_BACKENDS)(exclude_tags=())
     if backend not in known:
         raise BadSetting(f'torch has no backend "{backend}"{nearest(backend, known)} (there are: {", ".join(known)})')
@@ -223,7 +223,7 @@ def _matches(wanted: str, function: CodeType) -> bool:
     return name == wanted or name.endswith(f".{wanted}") or qualified_name(function) == wanted
 
 
-def _refusal(callback: object, frame: Any, entries: object) -> str:
+def _refusal(callback: object, frame: FrameType, entries: object) -> str:
     """Return torch's message for its own stance of this name; computing the reasons reports the recompile."""
     guards = sys.modules["torch._dynamo.guards"]
     backend = RECOMPILES.resolve(_INNERMOST)(callback)

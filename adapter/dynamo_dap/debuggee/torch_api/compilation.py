@@ -116,7 +116,7 @@ def _elapsed_seconds() -> float | None:
     return None if not start else (time.time_ns() - start) / 1e9
 
 
-def compiled_original(function: types.FunctionType) -> Any:
+def compiled_original(function: types.FunctionType) -> object:
     """Return the user's function behind the result of ``torch.compile`` or ``disable``; None for other functions."""
     return function.__dict__.get("_torchdynamo_orig_callable")
 
@@ -126,7 +126,7 @@ def is_disabled(function: types.FunctionType) -> bool:
     return bool(function.__dict__.get("_torchdynamo_disable", False))
 
 
-def resume_codes(code: types.CodeType | None, f_globals: dict[str, Any]) -> list[types.CodeType]:
+def resume_codes(code: types.CodeType | None, f_globals: dict[str, object]) -> list[types.CodeType]:
     """Return the resume functions that generated code calls."""
     names = () if code is None else code.co_names
     codes = [getattr(f_globals.get(name), "__code__", None) for name in dict.fromkeys(names) if name in f_globals]

@@ -17,6 +17,7 @@ import types
 import weakref
 from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Concatenate, ParamSpec
 
 from dynamo_dap.debuggee.torch_api.chosen_compiles import CHOSEN
@@ -27,7 +28,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_api.guard_checks import checks_of_manager
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
-from dynamo_dap.debuggee.torch_api.objects import Translator
+from dynamo_dap.debuggee.torch_api.objects import Output, Translator
 from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.size_reasons import InputSizes, SizeFacts, merged
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
@@ -321,7 +322,7 @@ def _reasons(hooks: CompileHooks, /, cache_entries: object, *arguments: object, 
         _report_recompiles(hooks, cache_entries, reasons)
 
 
-def _report_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
+def _report_recompiles(hooks: CompileHooks, cache_entries: object, reasons: Any) -> None:
     compiling = hooks.current
     if compiling is not None:
         hooks.notify(
@@ -341,7 +342,7 @@ def _in_order(cache_entries: object) -> list[Any]:
 
 
 def _reasons_of_stance(
-    hooks: CompileHooks, /, cache_entries: object, frame: Any, *rest: object, **keywords: object
+    hooks: CompileHooks, /, cache_entries: object, frame: FrameType, *rest: object, **keywords: object
 ) -> _Steps:
     reasons, problem = yield None
     if problem is not None or not keywords.get("skip_logging"):
@@ -361,7 +362,7 @@ def _reasons_of_stance(
         hooks.leave()
 
 
-def _limit(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
+def _limit(hooks: CompileHooks, /, *_: object, **__: object) -> _Steps:
     answer = (yield None).result
     compiling = hooks.current
     if compiling is not None and answer is not None and answer[0]:
@@ -370,14 +371,14 @@ def _limit(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
 
 
 def _log_break(
-    hooks: CompileHooks, /, translator: Translator, _options: object, reason: str = "", exc: Any = None
+    hooks: CompileHooks, /, translator: Translator, _options: object, reason: str = "", exc: object = None
 ) -> _Steps:
     if not was_logged(exc):
         hooks.notify(CompileObserver.graph_broke, TracedFrame(translator), reason, exc)
     yield None
 
 
-def _exception_handler(hooks: CompileHooks, /, translator: Translator, raised_exception: Any) -> _Steps:
+def _exception_handler(hooks: CompileHooks, /, translator: Translator, raised_exception: object) -> _Steps:
     hooks.notify(CompileObserver.exception_met, TracedFrame(translator), raised_exception)
     yield None
 
@@ -402,7 +403,7 @@ def _passes(exception: BaseException, frame: types.FrameType) -> bool:
     return traceback is not None
 
 
-def _backend(hooks: CompileHooks, /, output: Any, module: Any, *_: object, **__: object) -> _Steps:
+def _backend(hooks: CompileHooks, /, output: Output, module: Any, *_: object, **__: object) -> _Steps:
     hooks.notify(CompileObserver.graph_made, hooks.current, module.graph)
     with hooks.cuda_graphs.compiling(module.graph):
         problem = (yield None).error
@@ -429,7 +430,7 @@ def _handle_skip(hooks: CompileHooks, /, _: object, result: Any, frame: object) 
     yield None
 
 
-def _replacement(hooks: CompileHooks, /, environment: Any, a: Any, _tgt: object, msg: str) -> _Steps:
+def _replacement(hooks: CompileHooks, /, environment: Any, a: object, _tgt: object, msg: str) -> _Steps:
     before = environment.replacements.get(a)
     problem = (yield None).error
     now = environment.replacements.get(a)

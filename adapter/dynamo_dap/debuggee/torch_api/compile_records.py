@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of, user_function_of
 from dynamo_dap.debuggee.torch_api.graph import source_of_input, user_places
 from dynamo_dap.debuggee.torch_api.new_code import NEEDS, on_new_code
-from dynamo_dap.debuggee.torch_api.objects import Output
+from dynamo_dap.debuggee.torch_api.objects import Graph, Output
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
@@ -179,7 +179,7 @@ class CompileRecorder:
         except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
             self._on_problem("recording a compile")
 
-    def _record(self, original: CodeType, output: Any) -> None:
+    def _record(self, original: CodeType, output: Output) -> None:
         compile_id = RECORDING.resolve(_COMPILE_ID)()
         if compile_id is None or output is None:
             return
@@ -280,7 +280,7 @@ def _statement(stack: Any) -> Statement:
     return Statement(innermost.filename, innermost.lineno or 0, innermost.name, (innermost.line or "").strip())
 
 
-def placeholders_of(graph: Any) -> list[tuple[str, str | None, Any]]:
+def placeholders_of(graph: Graph) -> list[tuple[str, str | None, Any]]:
     """Return name, source and fake value of every input of a graph, in the order of the call."""
     inputs = []
     for node in graph.nodes:
@@ -289,7 +289,7 @@ def placeholders_of(graph: Any) -> list[tuple[str, str | None, Any]]:
     return inputs
 
 
-def outputs_of(graph: Any) -> list[tuple[str, Any]]:
+def outputs_of(graph: Graph) -> list[tuple[str, Any]]:
     """Return name and fake value of every output of a graph, in order; outputs that are not nodes as text."""
     for node in graph.nodes:
         if node.op == "output":
@@ -299,12 +299,12 @@ def outputs_of(graph: Any) -> list[tuple[str, Any]]:
     return []
 
 
-def count_of_operations(graph: Any) -> int:
+def count_of_operations(graph: Graph) -> int:
     """Return how many nodes of a graph compute something."""
     return sum(node.op not in ("placeholder", "output", "get_attr") for node in graph.nodes)
 
 
-def lines_computed(graph: Any) -> set[tuple[str, int]]:
+def lines_computed(graph: Graph) -> set[tuple[str, int]]:
     """Return the user's files and lines that a graph, or an operator's body in it, computes.
 
     The line of a call counts as well as the callee's lines.

@@ -236,7 +236,7 @@ def _line_begins(listener: TimingListener, translator: Translator) -> None:
 
 
 def _guards_are_built(
-    listener: TimingListener, built: object, made_by: object, code: Any, *_: object, **__: object
+    listener: TimingListener, built: object, made_by: object, code: CodeType, *_: object, **__: object
 ) -> None:
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
     manager = getattr(built, "guard_manager", None)

@@ -27,9 +27,9 @@ _inside = threading.local()
 class CompiledCall:
     """A call of a compiled function or module."""
 
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    function: Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
 
 
 def call_in_progress() -> CompiledCall | None:
@@ -42,20 +42,20 @@ def follow_calls() -> None:
     when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(lambda result: None))
 
 
-def report_results(take: Callable[[Any], None]) -> None:
+def report_results(take: Callable[[object], None]) -> None:
     """Pass the result of each call to ``take``, from the program's import of ``torch.compile`` on."""
     when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(take))
     # Otherwise dropout's random numbers, and so the results, depend on graph breaks.
     when_imported("torch._inductor.config", _draw_as_eager)
 
 
-def _wrap_what_is_compiled(take: Callable[[Any], None]) -> None:
+def _wrap_what_is_compiled(take: Callable[[object], None]) -> None:
     if RESULTS.problem is not None:
         return
     context = RESULTS.resolve(_CONTEXT)
     compile_function = context.__call__
 
-    def call(self: Any, function: Any) -> Any:
+    def call(self: Any, function: object) -> Any:
         compiled = compile_function(self, function)
         # A module that is compiled compiles its own call, as a function.
         return _reporting(compiled, take) if hasattr(compiled, "__code__") else compiled
@@ -63,9 +63,9 @@ def _wrap_what_is_compiled(take: Callable[[Any], None]) -> None:
     context.__call__ = call
 
 
-def _reporting(compiled: Any, take: Callable[[Any], None]) -> Any:
+def _reporting(compiled: Any, take: Callable[[object], None]) -> object:
     @functools.wraps(compiled)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         if call_in_progress() is not None:
             return compiled(*args, **kwargs)
         _inside.call = CompiledCall(compiled, args, kwargs)

@@ -45,7 +45,7 @@ class CompileWatcher:
         """Remove the hook; harmless if it is not installed. Runs on any thread."""
         self._patches.remove()
 
-    def _compile(self, *_: Any, **__: Any) -> Generator[None, Outcome, Result | None]:
+    def _compile(self, *_: object, **__: object) -> Generator[None, Outcome, Result | None]:
         outcome = yield None
         return None if outcome.error is not None else Result(self._within(outcome.result))
 

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.frame_memory import locals_snapshot
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, places_in, user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
-from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
+from dynamo_dap.debuggee.torch_api.objects import Graph, GraphModule, Node
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
@@ -70,11 +70,11 @@ _MAXIMUM_LEFT_OUT = 20
 class _Tree:
     """Facts about one of torch's trees of CUDA graphs; torch has one per device."""
 
-    counts: dict[Any, int] = field(default_factory=dict)
+    counts: dict[object, int] = field(default_factory=dict)
     """How many recordings each function has."""
-    sizes: dict[Any, dict[int, int]] = field(default_factory=dict)
+    sizes: dict[object, dict[int, int]] = field(default_factory=dict)
     """The numbers for which each function was recorded, by the input's index."""
-    made_at: WeakKeyDictionary[Any, CallSite] = field(default_factory=WeakKeyDictionary)
+    made_at: WeakKeyDictionary[object, CallSite] = field(default_factory=WeakKeyDictionary)
     """The calling line of the last run of each node of the tree."""
     reported: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -84,7 +84,7 @@ class _Call:
     """A call of a function that has CUDA graphs."""
 
     manager: Any
-    function_id: Any
+    function_id: object
 
 
 class _OfThread(threading.local):
@@ -108,8 +108,8 @@ class CudaGraphHooks:
         self._is_wanted = False
         self._waiting: list[Callable[[], None]] = []
         self._thread = _OfThread()
-        self._trees: WeakKeyDictionary[Any, _Tree] = WeakKeyDictionary()
-        self._compile_ids: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._trees: WeakKeyDictionary[object, _Tree] = WeakKeyDictionary()
+        self._compile_ids: WeakKeyDictionary[object, str] = WeakKeyDictionary()
         """Models that the backend ``cudagraphs`` wraps; it does not name the tree."""
 
     def want(self, *, wanted: bool) -> None:
@@ -187,7 +187,7 @@ class CudaGraphHooks:
 
     # -- Inductor decides: the compiling thread ------------------------------------------------------------------------
 
-    def _partition(self, scheduler: Any, *_: Any, **__: Any) -> _Steps:
+    def _partition(self, scheduler: object, *_: object, **__: object) -> _Steps:
         result, problem = yield None
         self._thread.left_out = []
         if problem is None and _settings().triton.cudagraphs:
@@ -201,7 +201,7 @@ class CudaGraphHooks:
             self._thread.left_out = list(_left_out(scheduler, skipped))
 
     def _post_compile(
-        self, compiled: Any, example_inputs: Any, constants: Any, graph_kwargs: Any, *_: Any, **__: Any
+        self, compiled: object, example_inputs: object, constants: object, graph_kwargs: Any, *_: object, **__: object
     ) -> _Steps:
         before = bool(graph_kwargs.get("cudagraphs"))
         is_wanted = before or bool(_settings().triton.cudagraphs)
@@ -222,11 +222,11 @@ class CudaGraphHooks:
         for each in left_out:
             self._report(_facts(PARTIAL, each, compile_id=compile_id, is_backward=is_backward))
 
-    def _log_in_compile(self, message: str, *_: Any, **__: Any) -> _Steps:
+    def _log_in_compile(self, message: str, *_: object, **__: object) -> _Steps:
         self._report(_facts(SKIPPED, read_reason(str(message)), compile_id=_current_compile_id()))
         yield None
 
-    def _log_in_backend(self, message: str, *_: Any, **__: Any) -> _Steps:
+    def _log_in_backend(self, message: str, *_: object, **__: object) -> _Steps:
         is_backward = calling_frame().f_code.co_name.startswith("backward")
         reason = read_reason(str(message))
         self._report(_facts(SKIPPED, reason, compile_id=_current_compile_id(), is_backward=is_backward))
@@ -234,14 +234,14 @@ class CudaGraphHooks:
 
     # -- the tree records and replays: the calling thread --------------------------------------------------------------
 
-    def _wrap(self, model: Any, *_: Any, **named: Any) -> _Steps:
+    def _wrap(self, model: object, *_: object, **named: object) -> _Steps:
         compile_id = _current_compile_id()
         if named.get("compile_id") is None and compile_id is not None:
             with contextlib.suppress(TypeError):
                 self._compile_ids[model] = compile_id
         yield None
 
-    def _run(self, manager: Any, new_inputs: Any, function_id: Any) -> _Steps:
+    def _run(self, manager: Any, new_inputs: object, function_id: object) -> _Steps:
         thread = self._thread
         thread.calls.append(_Call(manager, function_id))
         try:
@@ -258,10 +258,10 @@ class CudaGraphHooks:
             for facts in waiting:
                 self._report(facts)
 
-    def _tree(self, manager: Any) -> _Tree:
+    def _tree(self, manager: object) -> _Tree:
         return self._trees.setdefault(manager, _Tree())
 
-    def _record(self, manager: Any, new_inputs: Any, function_id: Any) -> _Steps:
+    def _record(self, manager: Any, new_inputs: Any, function_id: object) -> _Steps:
         tree = self._tree(manager)
         sizes = {index: value for index, value in enumerate(new_inputs) if type(value) is int}
         again = _why_again(manager, tree, new_inputs, function_id, sizes)
@@ -275,13 +275,13 @@ class CudaGraphHooks:
         outcome, reason = (RERECORDED, again) if again is not None else (RECORDED, Reason("", "recorded"))
         self._wait(manager, function_id, outcome, reason, count=count)
 
-    def _log_in_tree(self, message: str, *_: Any, **__: Any) -> _Steps:
+    def _log_in_tree(self, message: str, *_: object, **__: object) -> _Steps:
         yield None
         if self._thread.calls:
             call = self._thread.calls[-1]
             self._wait(call.manager, call.function_id, SKIPPED, read_reason(str(message)))
 
-    def _wait(self, manager: Any, function_id: Any, outcome: str, reason: Reason, *, count: int = 1) -> None:
+    def _wait(self, manager: Any, function_id: object, outcome: str, reason: Reason, *, count: int = 1) -> None:
         site = call_site(sys._getframe())
         facts = _facts(
             outcome,
@@ -295,7 +295,7 @@ class CudaGraphHooks:
             facts = replace(facts, caller=site.place, place=place)
         self._thread.waiting.append(replace(facts, count=count))
 
-    def _compile_id(self, manager: Any, function_id: Any) -> str | None:
+    def _compile_id(self, manager: Any, function_id: object) -> str | None:
         known = manager.id_to_compile_id.get(function_id)
         if known is not None:
             return str(known)
@@ -303,7 +303,7 @@ class CudaGraphHooks:
             return self._compile_ids.get(manager.ids_to_funcs[function_id].model)
         return None
 
-    def _deallocate(self, manager: Any) -> _Steps:
+    def _deallocate(self, manager: object) -> _Steps:
         self._overwritten(manager, "reading the kept output raises RuntimeError from now on")
         yield None
 
@@ -357,7 +357,7 @@ def _current_compile_id() -> str | None:
     return None if current is None else str(current)
 
 
-def _decision(compiled: Any, graph: Any) -> Reason | None:
+def _decision(compiled: object, graph: Graph) -> Reason | None:
     """Return why a compiled graph has no CUDA graph; None if it has one, or if unknown."""
     message = getattr(compiled, "disabled_cudagraphs_reason", None)
     if message:
@@ -372,7 +372,7 @@ def _decision(compiled: Any, graph: Any) -> Reason | None:
     return read_reason(", ".join(map(str, failed))) if failed else None
 
 
-def _left_out(scheduler: Any, nodes: list[Any]) -> Iterator[Reason]:
+def _left_out(scheduler: Any, nodes: list[object]) -> Iterator[Reason]:
     """Yield why operations stay outside, each line once."""
     known = set[tuple[str, Any]]()
     for node in nodes:
@@ -400,7 +400,9 @@ def _place_of_operation(node: Any) -> Any:
     return min(found, default=None)
 
 
-def _why_again(manager: Any, tree: _Tree, inputs: list[Any], function_id: Any, sizes: dict[int, int]) -> Reason | None:
+def _why_again(
+    manager: Any, tree: _Tree, inputs: list[object], function_id: object, sizes: dict[int, int]
+) -> Reason | None:
     """Return why no existing recording matches this call; None without recordings."""
     parent = manager.current_node
     siblings = (manager.roots if parent is None else parent.children).get(function_id) or ()
@@ -425,7 +427,7 @@ def _why_again(manager: Any, tree: _Tree, inputs: list[Any], function_id: Any, s
     return None
 
 
-def _place_of_input(placeholder: Any) -> Any:
+def _place_of_input(placeholder: Node) -> Any:
     """Return the first line that uses an input, and its function."""
     for each in (placeholder, *placeholder.users):
         places = list(places_in(each.stack_trace or ""))
@@ -451,7 +453,7 @@ def _frames(top: types.FrameType) -> Iterator[types.FrameType]:
         frame = frame.f_back
 
 
-def _is_alive(node: Any, is_bound_again: bool, shown: list[dict[str, Any]]) -> bool:
+def _is_alive(node: Any, is_bound_again: bool, shown: list[dict[str, object]]) -> bool:
     for index, reference in enumerate(node.outputs_weakrefs):
         if reference is None or reference() is None:
             continue
@@ -460,7 +462,7 @@ def _is_alive(node: Any, is_bound_again: bool, shown: list[dict[str, Any]]) -> b
     return False
 
 
-def _holders(node: Node, index: int, shown: list[dict[str, Any]]) -> int:
+def _holders(node: Node, index: int, shown: list[dict[str, object]]) -> int:
     """Return the number of Python references to an output, without torch's own and those in ``shown``."""
     cached = getattr(node, "cached_tensor_outputs", None) or ()
     tensor = cached[index] if index < len(cached) else None

@@ -85,10 +85,10 @@ class CheckedCalls:
     def __init__(self, promised: Mapping[Any, Promised]) -> None:
         """Compare with ``promised``, the results of fake kernels, by node."""
         self._promised = promised
-        self.faults: dict[Any, OperatorFault] = {}
+        self.faults: dict[object, OperatorFault] = {}
         """By node, in the order of the graph."""
 
-    def __call__(self, node: object, function: Any, args: Any, kwargs: Any) -> Any:
+    def __call__(self, node: object, function: Any, args: Any, kwargs: Any) -> object:
         """Call ``function`` for ``node``."""
         before = [
             (name, each, each.clone())
@@ -143,7 +143,7 @@ def changes_its_mind(function: Any, args: Any, kwargs: Any, result: object) -> s
     return None
 
 
-def _transposed(value: Any) -> Any:
+def _transposed(value: Any) -> object:
     return value.transpose(0, -1).contiguous().transpose(0, -1) if value.dim() > 1 else value
 
 
@@ -156,7 +156,7 @@ def _mapped(values: Any, change: Any) -> Any:
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     return bool(torch.equal(one, other)) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 

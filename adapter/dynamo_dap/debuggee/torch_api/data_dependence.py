@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePath
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
@@ -22,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.graph import example_of, graphs_of, nodes_of,
 from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import ShapeEnv, Tensor
 from dynamo_dap.debuggee.torch_api.symbols import expression_of, is_symbolic, range_text, replaced, symbols_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -135,7 +137,7 @@ def _as_the_user_may_write(expression: Any, names: dict[Any, str]) -> str | None
     """Return an expression with the user's names; None where a symbol has no name."""
     if any(symbol not in names for symbol in expression.free_symbols):
         return None
-    sympy: Any = sys.modules["sympy"]
+    sympy: ModuleType = sys.modules["sympy"]
     named = {symbol: sympy.Symbol(names[symbol], integer=True) for symbol in expression.free_symbols}
     return _printed(expression.xreplace(named))
 
@@ -203,7 +205,7 @@ def _data_dependent_error(exception: BaseException | None) -> Any:
     return _error_of(exception, DATA_DEPENDENCE.resolve(_ERROR))
 
 
-def _error_of(exception: BaseException | None, kind: Any) -> Any:
+def _error_of(exception: BaseException | None, kind: Any) -> object:
     for _ in range(_STEPS):
         if exception is None or isinstance(exception, kind):
             return exception
@@ -211,7 +213,7 @@ def _error_of(exception: BaseException | None, kind: Any) -> Any:
     return None
 
 
-def _printed(expression: Any) -> str:
+def _printed(expression: object) -> str:
     """Return an expression as Python: sympy writes ``Eq(u0, 3)``."""
     return str(DATA_DEPENDENCE.resolve(_PRINTER)().doprint(expression))
 
@@ -233,14 +235,14 @@ def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[Any, str]]:
                 yield expression, name
 
 
-def _symbols_of_sizes(tensor: Any) -> list[tuple[int, Any]]:
+def _symbols_of_sizes(tensor: Tensor) -> list[tuple[int, object]]:
     with metadata_reading():
         sizes = list(tensor.size())
     symbolic = [(position, expression_of(size)) for position, size in enumerate(sizes) if is_symbolic(size)]
     return [(position, each) for position, each in symbolic if getattr(each, "is_Symbol", False)]
 
 
-def _symbol(symbol: Any, frame: TracedFrame, shape_env: Any, names: dict[Any, str]) -> DataSymbol:
+def _symbol(symbol: object, frame: TracedFrame, shape_env: ShapeEnv, names: dict[object, str]) -> DataSymbol:
     node, position = _maker_of(symbol, frame)
     made = None if node is None else user_place(node)
     bounds = getattr(shape_env, "var_to_range", {}).get(symbol)
@@ -255,7 +257,7 @@ def _symbol(symbol: Any, frame: TracedFrame, shape_env: Any, names: dict[Any, st
     )
 
 
-def _maker_of(symbol: Any, frame: TracedFrame) -> tuple[Any, int | None]:
+def _maker_of(symbol: object, frame: TracedFrame) -> tuple[Any, int | None]:
     """Return the first node whose result contains the symbol, and the position of the size."""
     for graph in reversed(graphs_of(frame.translator)):
         for node in nodes_of(graph):
@@ -276,7 +278,7 @@ def node_of_symbol(name: str, frame: TracedFrame) -> str | None:
     return None if found is None else str(found.name)
 
 
-def _symbols_in(frame: TracedFrame) -> list[Any]:
+def _symbols_in(frame: TracedFrame) -> list[object]:
     shape_env = getattr(frame.translator.output, "shape_env", None)
     return [] if shape_env is None else list(getattr(shape_env, "var_to_stack", {}))
 

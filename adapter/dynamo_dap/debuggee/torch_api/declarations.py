@@ -9,7 +9,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 
@@ -42,9 +42,9 @@ class Declaration(NamedTuple):
 
     title: str
     """As the user writes it: ``mark_dynamic(x, 0)``."""
-    mark: Callable[[Any, Sequence[int]], None]
+    mark: Callable[[object, Sequence[int]], None]
     """Marks dimensions of a tensor of a call."""
-    settings: Callable[[], AbstractContextManager[Any]]
+    settings: Callable[[], AbstractContextManager[object]]
     """Entered around each call."""
 
 
@@ -90,7 +90,7 @@ def specified(sizes: Sequence[DeclaredSize], first: int, last: int) -> Declarati
     if setting is None or SPECS.problem is not None or not all(size.path.isidentifier() for size in sizes):
         return None
     variable = SPECS.resolve(_VARIABLE)("n", min=first, max=last)
-    tensors: dict[str, Any] = {}
+    tensors: dict[str, object] = {}
     written = []
     for path in dict.fromkeys(size.path for size in sizes):
         own = [size for size in sizes if size.path == path]

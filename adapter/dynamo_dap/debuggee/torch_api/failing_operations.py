@@ -20,7 +20,7 @@ Fails = Callable[[Any, Sequence[Any]], bool]
 """Returns whether a graph (torch's ``GraphModule``) with such inputs fails for the wanted reason."""
 
 
-def smaller_graph(graph: GraphModule, inputs: Sequence[object], fails: Fails) -> tuple[Any, Sequence[Any]] | None:
+def smaller_graph(graph: GraphModule, inputs: Sequence[object], fails: Fails) -> tuple[Any, Sequence[object]] | None:
     """Return the failing operation of a graph as a minimal graph; None if none is found."""
     values = _values_of(graph, inputs)
     ends = [node for node in graph.graph.nodes if node.op.startswith("call_") and _is_tensor(values.get(node))]
@@ -50,13 +50,13 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, sys.modules["torch"].Tensor)
 
 
-def _values_of(graph: object, inputs: Sequence[Any]) -> dict[Any, Any]:
+def _values_of(graph: object, inputs: Sequence[Any]) -> dict[object, object]:
     """Run a graph, and return each node's result before a later one writes to it."""
     torch: Any = sys.modules["torch"]
-    found: dict[Any, Any] = {}
+    found: dict[object, object] = {}
 
     class Noting(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
-        def run_node(self, node: Node) -> Any:
+        def run_node(self, node: Node) -> object:
             result = super().run_node(node)
             if _is_tensor(result):
                 kept = result.detach().clone(memory_format=torch.preserve_format)
@@ -82,7 +82,9 @@ def _upto(graph: GraphModule, end: object) -> Any:
     return _returning(graph, part, copies, end)
 
 
-def _only(graph: GraphModule, end: object, wanted: set[Any], values: Mapping[object, object]) -> tuple[Any, list[Any]]:
+def _only(
+    graph: GraphModule, end: object, wanted: set[Any], values: Mapping[object, object]
+) -> tuple[Any, list[object]]:
     """Return a graph of the ``wanted`` nodes, which returns ``end``, and its inputs: their other operands."""
     torch = sys.modules["torch"]
     part, copies, given = torch.fx.Graph(), dict[Any, Any](), []
@@ -98,7 +100,7 @@ def _only(graph: GraphModule, end: object, wanted: set[Any], values: Mapping[obj
     return _returning(graph, part, copies, end), given
 
 
-def _returning(graph: object, part: Any, copies: Mapping[Any, Any], end: Any) -> Any:
+def _returning(graph: object, part: Any, copies: Mapping[object, object], end: object) -> object:
     torch = sys.modules["torch"]
     part.output((copies[end],))
     module = torch.fx.GraphModule(graph, part)
@@ -109,7 +111,7 @@ def _returning(graph: object, part: Any, copies: Mapping[Any, Any], end: Any) ->
 
 def _with_tuples(nodes: set[Any], values: Mapping[object, object]) -> set[Any]:
     """Return the nodes that give tuples to ``nodes``, and those before them: a graph takes no tuple as an input."""
-    found: set[Any] = set()
+    found: set[object] = set()
     left = list(nodes)
     while left:
         for operand in left.pop().all_input_nodes:

@@ -53,7 +53,7 @@ def _converter() -> Any:
     return EVALUATION.resolve(_FAKE_CONVERTER)()
 
 
-def _without_data_dependent_symbols(settings: Any) -> Any:
+def _without_data_dependent_symbols(settings: Any) -> object:
     return dataclasses.replace(settings, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
 
 
@@ -70,9 +70,9 @@ def _guarding_class() -> Any:
     class Guarding(base):  # type: ignore[misc]  # the base is known at run time
         def __init__(self) -> None:
             super().__init__()
-            self._made: dict[int, Any] = {}
+            self._made: dict[int, object] = {}
 
-        def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
             kwargs = kwargs or {}
             for name, value in written_arguments(function, args, kwargs):
                 if id(value) not in self._made:
@@ -96,7 +96,7 @@ def storage_of(value: Any) -> object:
         return id(value)
 
 
-def written_arguments(function: object, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+def written_arguments(function: object, args: Any, kwargs: Any) -> Iterator[tuple[str, object]]:
     """Yield name and value of each argument that an operator writes to, by its schema."""
     schema = getattr(function, "_schema", None)
     if schema is None or not schema.is_mutable:

@@ -59,7 +59,7 @@ class Feature:
         return code
 
     def _probe(self) -> None:
-        resolved: dict[str, Any] = {}
+        resolved: dict[str, object] = {}
         for need in self._needs:
             try:
                 resolved[need] = _lookup(need)
@@ -86,7 +86,7 @@ def needs() -> dict[str, list[str]]:
     return found
 
 
-def owner_of(need: str) -> tuple[Any, str]:
+def owner_of(need: str) -> tuple[object, str]:
     """Return the module or class that has ``need``, and the attribute's name there."""
     module_name, _, path = need.partition(":")
     owner = importlib.import_module(module_name)
@@ -96,7 +96,7 @@ def owner_of(need: str) -> tuple[Any, str]:
     return owner, attribute
 
 
-def _lookup(need: str) -> Any:
+def _lookup(need: str) -> object:
     module_name, _, path = need.partition(":")
     value = importlib.import_module(module_name)
     for part in filter(None, path.split(".")):

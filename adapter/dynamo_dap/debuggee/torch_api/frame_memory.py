@@ -43,7 +43,7 @@ class LayoutUnknown(Exception):
     """This interpreter's layout of frames is unknown; the message says so."""
 
 
-def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: object) -> None:
+def write_slot_in_memory(frame: FrameType, stack: list[object], index: int, value: object) -> None:
     """Put ``value`` into slot ``index`` of the value stack of ``frame``, whose content is ``stack``.
 
     Raises: LayoutUnknown: the memory has unexpected contents; nothing was changed.
@@ -55,7 +55,7 @@ def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: 
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(old))
 
 
-def locals_snapshot(frame: FrameType) -> dict[str, Any] | None:
+def locals_snapshot(frame: FrameType) -> dict[str, object] | None:
     """Return ``frame.f_locals`` if it was read before, updated; None otherwise, or if the memory layout is unknown.
 
     The first read makes a dict that keeps the function's variables alive, so it is not made here.
@@ -130,7 +130,7 @@ def _cells_of_function(frame: FrameType) -> list[Any]:
     return list(function.__closure__ or ())
 
 
-def _holds(cell: CellType, shown: dict[str, Any], name: str) -> bool:
+def _holds(cell: CellType, shown: dict[str, object], name: str) -> bool:
     try:
         contents = cell.cell_contents
     except ValueError:
@@ -138,7 +138,7 @@ def _holds(cell: CellType, shown: dict[str, Any], name: str) -> bool:
     return name in shown and contents is shown[name]
 
 
-def _slots(frame: FrameType, stack: list[Any]) -> Any:
+def _slots(frame: FrameType, stack: list[object]) -> Any:
     """Return ``localsplus`` up to the top of the stack as an array of addresses, after verifying the layout."""
     if not _SLOTS_KNOWN:
         raise LayoutUnknown(f"this debugger does not know how Python {sys.version.split()[0]} keeps its value stack")

@@ -347,7 +347,7 @@ _NULL = "torch._C._dynamo.eval_frame:NULL_STACK_VALUE"
 VALUE_STACK = Feature("the value stack of generated code", _READ, _NULL)
 
 
-def value_stack(frame: FrameType, depth: int) -> list[Any]:
+def value_stack(frame: FrameType, depth: int) -> list[object]:
     """Return the ``depth`` bottom slots of the value stack of ``frame``, bottom first, empty slots as ``null()``.
 
     Returns fewer if the frame itself knows that there are fewer.
@@ -356,7 +356,7 @@ def value_stack(frame: FrameType, depth: int) -> list[Any]:
         FeatureMissing: this torch cannot read value stacks.
     """
     read = VALUE_STACK.resolve(_READ)
-    stack: list[Any] = read(frame, depth)
+    stack: list[object] = read(frame, depth)
     return stack
 
 

@@ -44,7 +44,7 @@ class _Constants(tuple[Any, ...]):
     def __hash__(self) -> int:
         return id(self)
 
-    def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[list[Any]]]:
+    def __reduce__(self) -> tuple[type[tuple[object, ...]], tuple[list[object]]]:
         return tuple, (list(self),)
 
 

@@ -46,7 +46,7 @@ def is_higher_order(node: Node) -> bool:
     return isinstance(node.target, sys.modules["torch"]._ops.HigherOrderOperator)
 
 
-def target_name(node: Any) -> str:
+def target_name(node: Node) -> str:
     """Return the node's callee in the user's terms: ``torch.nn.functional.relu``, ``x.add_``."""
     target = node.target
     if isinstance(target, str):
@@ -135,7 +135,7 @@ def is_node(value: object) -> bool:
     return type(value).__name__ == "Node" and type(value).__module__ == "torch.fx.node"
 
 
-def with_operands(node: Any) -> list[Any]:
+def with_operands(node: Node) -> list[Any]:
     """Return ``node`` and all nodes from which it is computed, in the order of the graph."""
     found: set[Any] = set()
     waiting = [node]

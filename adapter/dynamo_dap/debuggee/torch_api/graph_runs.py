@@ -146,7 +146,7 @@ def evaluating_on_real_values() -> Iterator[None]:
 
 def has_own_memory(value: Any) -> bool:
     """Return whether ``value`` is a plain tensor, whose memory can be copied and read."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     return is_exactly(value, (torch.Tensor, torch.nn.Parameter)) and value.layout == torch.strided
 
 
@@ -154,7 +154,7 @@ def with_earlier_memory(value: Any, memory: Mapping[object, Any]) -> Any:
     """Return a tensor with its contents at the beginning of the call; any other value unchanged."""
     if not memory or not has_own_memory(value) or storage_of(value) not in memory:
         return value
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     with torch.no_grad():
         copy = torch.empty(0, dtype=value.dtype, device=value.device)
         return copy.set_(memory[storage_of(value)], value.storage_offset(), value.size(), value.stride())
@@ -229,7 +229,7 @@ class GraphRunner:
         assert self._run is not None, "it was made to bring it up to the nodes"
         return self._run
 
-    def _result_of(self, nodes: Sequence[object], node: object, limits: Limits) -> Any:
+    def _result_of(self, nodes: Sequence[object], node: object, limits: Limits) -> object:
         assert self._run is not None, "it was made to bring it up to the nodes"
         try:
             return self._run.result_of(node)
@@ -283,15 +283,15 @@ class GraphRun:
         self._watched = watched
         self._keep: frozenset[Any] | None = None
         self._limit = limit
-        self._results: dict[Any, Any] = {}
-        self._copies: dict[object, Any] = {}
+        self._results: dict[Any, object] = {}
+        self._copies: dict[object, object] = {}
         self._of_program: dict[object, Any] = {}
         self._holders: dict[object, int] = {}
         """How many results hold a storage that does not belong to the program."""
         self._bytes = 0
         self._random: list[Callable[[], None]] = []
         self._entered: list[Any] = []
-        self._transformed: set[Any] = set()
+        self._transformed: set[object] = set()
         self._ends_open = False
         self._records = True
         """Whether transforms differentiate, by what the graph has set."""
@@ -366,7 +366,7 @@ class GraphRun:
             raise _Released
         return self._results[node]
 
-    def as_written(self, value: object) -> Any:
+    def as_written(self, value: object) -> object:
         """Return a program's tensor with the nodes' writes to memory that it shares."""
         return with_earlier_memory(value, self._copies)
 
@@ -393,14 +393,14 @@ class GraphRun:
         is_wrapped = REAL_VALUES.resolve(_IS_WRAPPED)
         return any(isinstance(each, torch.Tensor) and is_wrapped(each) for each in flattened(result))
 
-    def _result(self, node: Node) -> Any:
+    def _result(self, node: Node) -> object:
         if not (in_transform() or "_increment_nesting" in target_name(node)):
             return self._result_without_gradients(node)
         # The transform may differentiate the operations inside it.
         with sys.modules["torch"].set_grad_enabled(self._records):
             return self._result_without_gradients(node)
 
-    def _result_without_gradients(self, node: Node) -> Any:
+    def _result_without_gradients(self, node: Node) -> object:
         try:
             if node.op == "placeholder":
                 return self._input(node)
@@ -418,10 +418,10 @@ class GraphRun:
             text = named_first_line_of(problem)
             return Failed(f"{target_name(node)} fails with these values: {text}", text)
 
-    def _input(self, node: object) -> Any:
+    def _input(self, node: object) -> object:
         return self._given(self._graph.input_of(node))
 
-    def _given(self, example: object) -> Any:
+    def _given(self, example: object) -> object:
         """Return an input of the graph, or a copy if nodes write to it."""
         torch = sys.modules["torch"]
         if isinstance(example, torch.SymInt | torch.SymFloat | torch.SymBool):
@@ -438,7 +438,7 @@ class GraphRun:
         copy = torch.empty(0, dtype=example.dtype, device=example.device)
         return copy.set_(memory, example.storage_offset(), example.size(), example.stride())
 
-    def _called(self, node: Node) -> Any:
+    def _called(self, node: Node) -> object:
         if node.op == "output":
             return self._operands(node)[0][0]
         name = target_name(node)
@@ -471,8 +471,8 @@ class GraphRun:
             self._entered.remove(args[0])
         return result
 
-    def _operands(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        def real(operand: Any) -> Any:
+    def _operands(self, node: Node) -> tuple[tuple[object, ...], dict[str, object]]:
+        def real(operand: object) -> object:
             result = self._results[operand]
             if isinstance(result, Failed):
                 raise NoRealValue(result.reason)
@@ -483,7 +483,7 @@ class GraphRun:
         map_arg = REAL_VALUES.resolve(_MAP)
         return map_arg(node.args, real), map_arg(node.kwargs, real) if node.kwargs else {}
 
-    def _ran(self, node: object, function: Any, args: Any, kwargs: Any) -> Any:
+    def _ran(self, node: object, function: Any, args: Any, kwargs: Any) -> object:
         """Call ``function``, unless it would write to memory of the program."""
         if is_custom_operator(function):
             for each in flattened([args, list(kwargs.values())]):
@@ -555,11 +555,11 @@ def _watching() -> Any:
     base: Any = REAL_VALUES.resolve(_DISPATCH_MODE)
 
     class Watching(base):  # type: ignore[misc]  # the base is known at run time
-        def __init__(self, check: Callable[[Any], None]) -> None:
+        def __init__(self, check: Callable[[object], None]) -> None:
             super().__init__()
             self._check = check
 
-        def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
             for _, value in written_arguments(function, args, kwargs or {}):
                 self._check(value)
             for position in _WRITES_UNSAID.get(function.__name__.partition(".")[0], ()):

@@ -119,7 +119,7 @@ def restore_timeouts(is_in_force: Callable[[], bool]) -> None:
             _stretching.resolve(_SET)(program, group)
 
 
-def _wrap(need: str, wrap: Callable[[Any, Any], Any]) -> None:
+def _wrap(need: str, wrap: Callable[[object, Any], object]) -> None:
     module = inspect.getmodule(_stretching.resolve(_MAKE))
     name = need.partition(":")[2]
     original = getattr(module, name)
@@ -133,30 +133,30 @@ def _wrap(need: str, wrap: Callable[[Any, Any], Any]) -> None:
     setattr(module, name, wrapped)
 
 
-def _longer(timeout: object) -> Any:
+def _longer(timeout: object) -> object:
     return max(timeout, STRETCHED) if isinstance(timeout, dt.timedelta) else timeout
 
 
-def _timeout_in_keywords(original: Any, bound: inspect.BoundArguments) -> Any:
+def _timeout_in_keywords(original: Any, bound: inspect.BoundArguments) -> object:
     keywords = dict(bound.kwargs)
     if "timeout" in keywords:
         keywords["timeout"] = _longer(keywords["timeout"])
     return original(*bound.args, **keywords)
 
 
-def _timeout_in_arguments(original: Any, bound: inspect.BoundArguments) -> Any:
+def _timeout_in_arguments(original: Any, bound: inspect.BoundArguments) -> object:
     if "timeout" in bound.arguments:
         bound.arguments["timeout"] = _longer(bound.arguments["timeout"])
     return original(*bound.args, **bound.kwargs)
 
 
-def _long_default(original: Any, bound: inspect.BoundArguments) -> Any:
+def _long_default(original: Any, bound: inspect.BoundArguments) -> object:
     global _default
     _default = original(*bound.args, **bound.kwargs)
     return _longer(_default)
 
 
-def _made(original: Any, bound: inspect.BoundArguments) -> Any:
+def _made(original: Any, bound: inspect.BoundArguments) -> object:
     timeout, size = bound.arguments.get("timeout"), bound.arguments.get("group_size")
     if not isinstance(timeout, dt.timedelta) or size == 1:
         return original(*bound.args, **bound.kwargs)

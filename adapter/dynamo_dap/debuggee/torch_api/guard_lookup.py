@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
+from types import CodeType
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
@@ -26,12 +27,12 @@ _PYTHON_CLASS = 1 << 9
 """CPython's ``Py_TPFLAGS_HEAPTYPE``."""
 
 
-def compile_ids_of(code: Any) -> list[str]:
+def compile_ids_of(code: CodeType) -> list[str]:
     """Return the compile id of each cache entry of a function, in the order in which torch tries them."""
     return [str(getattr(entry, "compile_id", None) or number) for number, entry in enumerate(live_entries(code))]
 
 
-def is_shared(code: Any) -> bool:
+def is_shared(code: CodeType) -> bool:
     """Return whether several ``torch.compile`` calls compiled a function; each uses only its own entries."""
     entries = live_entries(code)
     return any(
@@ -43,7 +44,7 @@ def is_shared(code: Any) -> bool:
 _ISOLATION = "isolate_recompiles_id"
 
 
-def serving_entry(code: Any, names: Mapping[str, object]) -> int | None:
+def serving_entry(code: CodeType, names: Mapping[str, object]) -> int | None:
     """Return the number of the first cache entry that accepts these locals and captured variables; None if none does.
 
     Raises:
@@ -66,8 +67,8 @@ def tensors_in(names: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
     yield from itertools.islice(found, _MOST_TENSORS)
 
 
-def _tensors_below(path: str, value: Any, depth: int, above: set[int]) -> Iterator[tuple[str, Any]]:
-    torch: Any = sys.modules["torch"]
+def _tensors_below(path: str, value: Any, depth: int, above: set[int]) -> Iterator[tuple[str, object]]:
+    torch = sys.modules["torch"]
     if type(value) is torch.Tensor:
         if value.layout == torch.strided and not value.is_sparse:
             yield path, value
@@ -84,9 +85,9 @@ def _tensors_below(path: str, value: Any, depth: int, above: set[int]) -> Iterat
         yield from _tensors_below(f"{path}{name}", item, depth - 1, above | {id(value)})
 
 
-def _attributes(value: object) -> dict[str, Any] | None:
+def _attributes(value: object) -> dict[str, object] | None:
     """Return an object's attributes if it can be copied without running code of its class; None for other objects."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     # Each class is written in Python, and has neither slots nor a ``__new__``, which could make another object.
     if not all(_flags(each) & _PYTHON_CLASS and _is_usual(_names(each)) for each in _mro(type(value))[:-1]):
         return None
@@ -109,9 +110,9 @@ def with_containers_copied(value: object) -> Any:
     return replaced(value, {id(tensor): tensor for _, tensor in tensors_in({"": value})})
 
 
-def with_size(tensor: Any, sizes: Mapping[int, int]) -> Any:
+def with_size(tensor: Any, sizes: Mapping[int, int]) -> object:
     """Return a new tensor like ``tensor`` with other sizes and the same order of dimensions in memory."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     shape = [sizes.get(dimension, size) for dimension, size in enumerate(tensor.shape)]
     order = sorted(range(len(shape)), key=lambda dimension: (tensor.stride(dimension), -dimension))
     strides, step = [0] * len(shape), 1
@@ -128,7 +129,7 @@ def with_size(tensor: Any, sizes: Mapping[int, int]) -> Any:
     return made
 
 
-def replaced(value: Any, others: Mapping[int, Any], depth: int = _DEPTH) -> Any:
+def replaced(value: Any, others: Mapping[int, object], depth: int = _DEPTH) -> object:
     """Return a copy of ``value`` that has the tensors in ``others``, by ``id`` of those that they replace."""
     if id(value) in others:
         return others[id(value)]

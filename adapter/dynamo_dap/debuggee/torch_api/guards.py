@@ -46,7 +46,7 @@ def guards_of(tx: Translator) -> list[GuardFacts]:
 
 def _facts(guard: Any) -> GuardFacts:
     create = guard.create_fn
-    keywords: dict[str, Any] = dict(getattr(create, "keywords", None) or {})
+    keywords: dict[str, object] = dict(getattr(create, "keywords", None) or {})
     positional = tuple(getattr(create, "args", None) or ())
     argument = next(iter((*positional, *keywords.values())), None)
     function = getattr(create, "func", create)

@@ -160,7 +160,7 @@ class _ReportingLoader(importlib.abc.Loader):
         self._report = report
         self._arrived = arrived
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         # Libraries that can work without torch read its spec first, and ask the loader for its own attributes.
         return getattr(self._loader, name)
 

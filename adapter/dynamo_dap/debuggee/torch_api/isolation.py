@@ -15,6 +15,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
+from types import ModuleType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
@@ -193,7 +194,7 @@ def _leave_eager() -> None:
             module._stance = stance.before
 
 
-def change_stance(stance: object, only_if: object = None) -> Any:
+def change_stance(stance: object, only_if: object = None) -> object:
     """Set a stance of torch for the process, and return the one before.
 
     With ``only_if``, set it only if that stance is still in force: the program may have changed it.
@@ -337,12 +338,12 @@ def random_state() -> Any:
         return torch.cat(states)
 
 
-def _set_torch_state(torch: Any, state: Any) -> None:
+def _set_torch_state(torch: ModuleType, state: object) -> None:
     with uncompiled_data_reading():
         torch.default_generator.set_state(state)
 
 
-def _set_cuda_states(torch: Any, states: Any) -> None:
+def _set_cuda_states(torch: ModuleType, states: object) -> None:
     with data_reading():
         torch.cuda.set_rng_state_all(states)
 

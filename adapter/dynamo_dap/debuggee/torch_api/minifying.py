@@ -68,7 +68,7 @@ class MinifyingProcess:
         module: Any = sys.modules[_AFTER_DYNAMO]
         call, dump = MINIFYING.resolve(_CALL), MINIFYING.resolve(_DUMP)
 
-        def call_backend(debug: Any, *arguments: object, **named: object) -> Any:
+        def call_backend(debug: Any, *arguments: object, **named: object) -> object:
             backend = debug._torchdynamo_orig_backend
             if not isinstance(backend, _ReturnsModules):
                 self._backend = backend
@@ -168,7 +168,7 @@ class _ReturnsModules:
         self.backend = backend
         functools.update_wrapper(self, backend)
 
-    def __call__(self, graph: GraphModule, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, graph: GraphModule, *arguments: object, **named: object) -> object:
         compiled = self.backend(graph, *arguments, **named)
         torch = sys.modules["torch"]
         if isinstance(compiled, torch.nn.Module):

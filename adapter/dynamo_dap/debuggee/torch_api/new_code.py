@@ -32,7 +32,7 @@ def on_new_code(patches: Patches, hook: Callable[[CodeType, CodeType, Any], Code
     """
     compiling = _NEW_CODE.code_of(_COMPILE_FRAME)
 
-    def made(_: None, result: Any, *_arguments: Any, **_named: Any) -> None:
+    def made(_: None, result: Any, *_arguments: object, **_named: object) -> None:
         frame = calling_frame()
         if frame.f_code is not compiling or is_dynamo_off():
             return

@@ -141,7 +141,7 @@ def _raised(problem: Exception, steps: list[types.TracebackType]) -> RaisedCall 
 def _has_function(code: types.CodeType, function: object) -> bool:
     """Return whether a graph that generated ``code`` calls is behind AOTAutograd's ``function``."""
     hooks = RAISED_PASSES.resolve(_CLEANUPS).get(code, ())
-    left: list[Any] = [each.scope.get(each.name) for each in hooks if each.name.startswith("__compiled_fn")]
+    left: list[object] = [each.scope.get(each.name) for each in hooks if each.name.startswith("__compiled_fn")]
     seen: set[int] = set()
     while left and len(seen) < _MAXIMUM_OBJECTS:
         one = left.pop()

@@ -28,7 +28,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     with_earlier_memory,
 )
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Output, Tracer, Translator
 from dynamo_dap.debuggee.torch_api.operations import is_ordinary
 from dynamo_dap.debuggee.torch_api.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
@@ -64,7 +64,7 @@ def limits_of_real_values() -> Limits:
     return _limits
 
 
-def real_values_of(output: Any) -> RealValues:
+def real_values_of(output: Output) -> RealValues:
     """Return the real values of the trace that writes the graph of ``output`` (torch's ``OutputGraph``).
 
     Raises: NoRealValue: they are turned off. FeatureMissing: this torch lacks a name that this needs.
@@ -80,12 +80,12 @@ def real_values_of(output: Any) -> RealValues:
 _of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
 
 
-def forget_values(output: Any) -> RealValues | None:
+def forget_values(output: Output) -> RealValues | None:
     """Set the real values of a trace aside; return them for ``restore_values``."""
     return _of_traces.pop(output.root_tracer, None)
 
 
-def restore_values(output: Any, values: RealValues | None) -> None:
+def restore_values(output: Output, values: RealValues | None) -> None:
     """Restore real values that were set aside."""
     others = forget_values(output)
     if others is not None:
@@ -97,7 +97,7 @@ def restore_values(output: Any, values: RealValues | None) -> None:
 class RealValues:
     """The real values of one trace."""
 
-    def __init__(self, output: Any) -> None:
+    def __init__(self, output: Output) -> None:
         self._trace = ref(output)  # a weak reference: the values must not keep it alive
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
@@ -105,7 +105,7 @@ class RealValues:
         self._cheapness: tuple[tuple[int, ...], bool] = (), False
         """The state of the last inspected graph, and whether computing its values is cheap."""
 
-    def value_of(self, node: Any, reachable: Wanted) -> object:
+    def value_of(self, node: Node, reachable: Wanted) -> object:
         """Return the value of ``node`` (``torch.fx.Node``) in this call: a tensor, a number, a tuple of them.
 
         Results of nodes that are ``reachable`` are kept.
@@ -129,7 +129,7 @@ class RealValues:
         finally:
             self.reachable = outer  # ``reachable`` refers to the trace and would keep it alive
 
-    def cheap_value_of(self, node: Any, reachable: Wanted) -> object:
+    def cheap_value_of(self, node: Node, reachable: Wanted) -> object:
         """Return the value of ``node`` in this call if that takes about a millisecond; None if it may take longer.
 
         Raises:
@@ -139,7 +139,7 @@ class RealValues:
             return self.value_of(node, reachable)
         return self._unwritten_input(node)
 
-    def _unwritten_input(self, node: Any) -> object:
+    def _unwritten_input(self, node: Node) -> object:
         """Return an input of the call; None if the graph so far may have written to an input."""
         output: Any = self._trace()
         if node.op != "placeholder" or node.graph is not output.root_tracer.graph:
@@ -150,7 +150,7 @@ class RealValues:
         _check_path(output, node)
         return input_of_traced_call(node)
 
-    def _is_cheap(self, graph: Any) -> bool:
+    def _is_cheap(self, graph: Graph) -> bool:
         """Return whether a graph so far is short and its results are small; checked once per state of a graph."""
         count = len(graph.nodes)
         # By number: a node that is held here would keep its trace alive.
@@ -161,7 +161,7 @@ class RealValues:
             self._cheapness = state, is_cheap
         return is_cheap
 
-    def as_written(self, value: Any, reachable: Wanted) -> Any:
+    def as_written(self, value: object, reachable: Wanted) -> Any:
         """Return a tensor of the program, updated with what the graph so far wrote to its memory.
 
         Raises:
@@ -178,7 +178,7 @@ class RealValues:
         for runner in list(self._runners.values()):
             runner.close()
 
-    def _runner_of(self, output: Any, tracer: Any) -> GraphRunner:
+    def _runner_of(self, output: object, tracer: Tracer) -> GraphRunner:
         runner = self._runners.get(tracer)
         if runner is None:
             graph = _TracedGraph(output, tracer, self)
@@ -197,13 +197,13 @@ _CHEAP_ELEMENTS = 16384
 """Maximum elements of each intermediate result: such an operation takes microseconds, without further threads."""
 
 
-def _only_reads(node: Any) -> bool:
+def _only_reads(node: Node) -> bool:
     """Return whether a node is an operation of torch's that, by its name and options, changes no operand."""
     has_flag = any(each is True for each in (*node.args, *node.kwargs.values()))  # of F.relu(x, True), say
     return _is_operation_of_torch(node) and not written_by(node) and not has_flag
 
 
-def _is_cheap(node: Any) -> bool:
+def _is_cheap(node: Node) -> bool:
     """Return whether a node is an input, or an operation of torch's on small tensors of the CPU."""
     if node.op == "output" or not (node.op in ("placeholder", "get_attr") or _is_operation_of_torch(node)):
         return False
@@ -217,20 +217,20 @@ def _is_cheap(node: Any) -> bool:
     return at_hand and len(known) == len(sizes) and math.prod(known) <= _CHEAP_ELEMENTS
 
 
-def _is_operation_of_torch(node: Any) -> bool:
+def _is_operation_of_torch(node: Node) -> bool:
     """Return whether a node calls one of torch's functions or methods, and no code of the program's."""
     if not is_ordinary(node):
         return False
     if node.op == "call_method":
         return True
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if isinstance(node.target, torch._ops.HigherOrderOperator):
         return False
     owner = getattr(node.target, "__module__", None) or type(getattr(node.target, "__self__", None)).__module__
     return owner == "_operator" or owner.partition(".")[0] == "torch"
 
 
-def _check_path(output: Any, node: Node) -> None:
+def _check_path(output: Output, node: Node) -> None:
     """Check that the replay of a cached call agrees with its cache entry up to ``node``.
 
     Raises: NoRealValue: they differ, so the program computes another value.
@@ -244,12 +244,12 @@ def _check_path(output: Any, node: Node) -> None:
 class _TracedGraph:
     """The graph of a trace, or of the body of a higher-order operator: see ``RunnableGraph``."""
 
-    def __init__(self, output: Any, tracer: Any, values: RealValues) -> None:
+    def __init__(self, output: object, tracer: Tracer, values: RealValues) -> None:
         self._trace = ref(output)
         self._tracer = ref(tracer)
         self._values = ref(values)
 
-    def input_of(self, node: Any) -> object:
+    def input_of(self, node: object) -> object:
         tracer, values = self._tracer(), self._values()
         if tracer is not None and values is not None and getattr(tracer, "parent", None) is not None:
             return values.value_of(_operand(tracer, node), values.reachable)
@@ -259,7 +259,7 @@ class _TracedGraph:
         return attribute_of_graph(self._trace(), target)
 
 
-def shares_written_memory(output: Any, value: Any) -> bool:
+def shares_written_memory(output: Output, value: object) -> bool:
     """Return whether a tensor of the program shares memory with an input of a graph that writes to something."""
     nodes = output.root_tracer.graph.nodes
     if not has_own_memory(value) or not any(written_by(each) for each in nodes):
@@ -273,7 +273,7 @@ def shares_written_memory(output: Any, value: Any) -> bool:
     return False
 
 
-def input_of_traced_call(placeholder: Any) -> Any:
+def input_of_traced_call(placeholder: Any) -> object:
     """Return the input of a placeholder in the traced call, with its contents at the beginning.
 
     Raises: NoRealValue: it no longer exists.
@@ -293,7 +293,7 @@ def input_of_traced_call(placeholder: Any) -> Any:
 _VERSION = "dynamo_dap_version"
 
 
-def note_versions(graph: Any) -> None:
+def note_versions(graph: Graph) -> None:
     """Note the versions of the inputs of ``graph`` at the end of its trace, before the program changes them."""
     for node in graph.nodes:
         example = getattr(node.meta.get("grapharg"), "example", None) if node.op == "placeholder" else None
@@ -301,14 +301,14 @@ def note_versions(graph: Any) -> None:
             set_version(node, version_of(example))
 
 
-def set_version(placeholder: Any, version: int | None) -> None:
+def set_version(placeholder: Node, version: int | None) -> None:
     """Note the version of the call's input tensor; None: the tensor is unchanged."""
     placeholder.meta.pop(_VERSION, None)
     if version is not None:
         placeholder.meta[_VERSION] = version
 
 
-def _operand(tracer: Any, placeholder: Any) -> Any:
+def _operand(tracer: Tracer, placeholder: Any) -> Any:
     """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
 
     Values that the operator itself makes for its body have no such node: a slice, a carried value, a gradient. The
@@ -323,7 +323,7 @@ def _operand(tracer: Any, placeholder: Any) -> Any:
     return outer
 
 
-def attribute_of_graph(output: Any, target: str) -> Any:
+def attribute_of_graph(output: Any, target: str) -> object:
     """Return the module, subgraph or tensor that a node's ``target`` names."""
     if target in output.nn_modules:
         return output.nn_modules[target]
@@ -334,16 +334,16 @@ def attribute_of_graph(output: Any, target: str) -> Any:
     return found
 
 
-def reachable_nodes(tx: Any) -> frozenset[Any] | None:
+def reachable_nodes(tx: Translator) -> frozenset[Any] | None:
     """Return the graph nodes reachable from names, the value stack or a side effect; None if unknown.
 
     The contents of a suspended generator are not included.
     """
     if VISITING.problem is not None:
         return None
-    nodes: set[Any] = set()
+    nodes: set[object] = set()
 
-    def note(tracker: Any) -> None:
+    def note(tracker: object) -> None:
         node = getattr(tracker.__dict__.get("proxy"), "node", None)
         if node is not None:
             nodes.add(node)
@@ -351,7 +351,7 @@ def reachable_nodes(tx: Any) -> frozenset[Any] | None:
     effects = tx.output.side_effects
     # Objects of the traced code are reachable only by names.
     before = [each for each in effects.id_to_variable.values() if mutation_state(each) != "new"]
-    roots: list[Any] = [before, list(effects.store_attr_mutations.values()), effects.tensor_hooks]
+    roots: list[object] = [before, list(effects.store_attr_mutations.values()), effects.tensor_hooks]
     for each in with_callers(tx):
         roots += [each.stack, each.symbolic_locals, each.post_prune_cell_and_freevars or {}]
     VISITING.resolve(_VISIT)(note, roots, {})

@@ -95,7 +95,7 @@ class _Text(str):
         return str(self)
 
 
-def _read(tree: ast.expr, names: dict[str, Any]) -> object:
+def _read(tree: ast.expr, names: dict[str, object]) -> object:
     """Return the value of a path that starts at ``L`` or ``G``; sizes of tensors may be called for."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in names:

@@ -200,7 +200,7 @@ class CompleteTrace:
 
     output: Any
     """Torch's ``OutputGraph``."""
-    globals: Mapping[str, Any]
+    globals: Mapping[str, object]
     """The objects that Dynamo added to the function's globals."""
 
 
@@ -260,7 +260,7 @@ def _ending_complete(replay: Replay) -> Iterator[None]:
         yield
         return
 
-    def end_here(output: Any, *_: object, **__: object) -> Generator[None, Outcome, None]:
+    def end_here(output: Output, *_: object, **__: object) -> Generator[None, Outcome, None]:
         if current_replay() is not replay:  # a trace with changes, inside this one
             yield None
             return
@@ -297,7 +297,7 @@ def finding_objects() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def looking_at(replay: Replay, output: Any) -> Iterator[None]:
+def looking_at(replay: Replay, output: Output) -> Iterator[None]:
     """Make a trace that has ended the current one of this thread, as the trace of ``replay``."""
     with isolated(modes=True) as stack:
         stack.enter_context(replaying(replay))
@@ -359,12 +359,12 @@ def _use_own_memos(fake_mode: object) -> None:
 class _ReplayBackend:
     """The backend of a replay. It does not compile the graph, unless ``made_code`` is wanted."""
 
-    def __init__(self, backend: Any, on_graph: Callable[[Any], None], made_code: MadeCode | None) -> None:
+    def __init__(self, backend: Any, on_graph: Callable[[object], None], made_code: MadeCode | None) -> None:
         self._torchdynamo_orig_backend = backend
         self._on_graph = on_graph
         self._made_code = made_code
 
-    def __call__(self, graph: Any, inputs: Any) -> Any:
+    def __call__(self, graph: Any, inputs: object) -> object:
         self._on_graph(graph.graph)
         if self._made_code is not None and self._made_code.is_wanted():
             return self._torchdynamo_orig_backend(graph, inputs)
@@ -409,7 +409,7 @@ def compile_by(backend: Callable[..., Any], graph: GraphModule, inputs: Sequence
     compiling = getattr(sys.modules["torch"].compiler, _COMPILING, contextlib.nullcontext)
     again = _copied(graph)
     _copy_bodies(graph)
-    compiled: Callable[..., Any]
+    compiled: Callable[..., object]
     with compiling():
         try:
             compiled = backend(graph, inputs)
@@ -420,8 +420,8 @@ def compile_by(backend: Callable[..., Any], graph: GraphModule, inputs: Sequence
         return compiled
 
 
-def _copied(graph: GraphModule) -> Any:
-    torch: Any = sys.modules["torch"]
+def _copied(graph: GraphModule) -> object:
+    torch = sys.modules["torch"]
     own = torch.fx.Graph()
     own.output(own.graph_copy(graph.graph, {}))
     copy = torch.fx.GraphModule(graph, own)
@@ -452,7 +452,7 @@ def _has_loop(graph: GraphModule) -> bool:
     return any(is_higher_order(node) and target_name(node).endswith("while_loop") for node in graph.graph.nodes)
 
 
-def _with_symbols(inputs: Sequence[Any], *, has_floats: bool) -> list[Any]:
+def _with_symbols(inputs: Sequence[Any], *, has_floats: bool) -> list[object]:
     """Return fake inputs in a mode that can make symbols.
 
     With ``has_floats``, each tensor without dimensions gets a symbol: without one, AOTAutograd cannot trace ``item()``.
@@ -474,7 +474,7 @@ def _with_symbols(inputs: Sequence[Any], *, has_floats: bool) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iterator[None]:
+def _restored_globals(names: dict[str, object], made_code: MadeCode | None) -> Iterator[None]:
     """Remove what Dynamo adds to the function's globals, but nothing that other threads add."""
     before = set(names)
     cleanups = REPLAYS.resolve(_CLEANUPS)
@@ -490,7 +490,7 @@ def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iter
 
 @contextlib.contextmanager
 def _own_memory_of_sizes(*, forgotten: bool) -> Iterator[None]:
-    pgo: Any = sys.modules["torch._dynamo.pgo"]
+    pgo = sys.modules["torch._dynamo.pgo"]
     own = copy.deepcopy(pgo._CODE_STATE)
     if forgotten and own is not None:
         own.clear()

@@ -15,7 +15,7 @@ from weakref import ref
 
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph_runs import GraphRunner, NoRealValue
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import Node, Output
 from dynamo_dap.debuggee.torch_api.real_values import attribute_of_graph, limits_of_real_values
 from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.sources import functions_of_sources, user_expression
@@ -27,27 +27,27 @@ class SavedGraph:
 
     def __init__(self) -> None:
         """Begin empty; see ``take``."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         self._graph = torch.fx.Graph()
-        self._copies: dict[Any, Any] = {}
+        self._copies: dict[object, object] = {}
         """The copy of each node of the trace; empty after the trace."""
         self.nodes: list[Any] = []
-        self.outputs: list[Any] = []
+        self.outputs: list[object] = []
         """The finished graph's outputs: nodes, or constants; see ``finish``."""
-        self.wanted: set[Any] = set()
+        self.wanted: set[object] = set()
         """Nodes whose values later calls need."""
-        self.sources: dict[Any, types.CodeType | None] = {}
+        self.sources: dict[object, types.CodeType | None] = {}
         """By placeholder; None for one that has no expression."""
-        self.names: dict[Any, str] = {}
+        self.names: dict[object, str] = {}
         """By placeholder, as the user wrote it."""
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, object] = {}
         """By target: subgraphs, and weak references to the program's objects."""
-        self.written: set[Any] = set()
+        self.written: set[object] = set()
         """Placeholders that nodes write to."""
-        self.watched: dict[Any, bool] = {}
+        self.watched: dict[object, bool] = {}
         """As in ``GraphRunner``."""
 
-    def take(self, output: Any) -> int:
+    def take(self, output: Output) -> int:
         """Copy what the trace of ``output`` (torch's ``OutputGraph``) has added; return how many nodes there are."""
         for each in output.root_tracer.graph.nodes:
             if each in self._copies or each.op == "output":
@@ -64,7 +64,7 @@ class SavedGraph:
                 self.attributes[each.target] = _kept(attribute_of_graph(output, each.target))
         return len(self.nodes)
 
-    def finish(self, output: Any, finished: Any) -> None:
+    def finish(self, output: Output, finished: Any) -> None:
         """Copy all of ``output``'s graph, which the backend got as ``finished`` (``torch.fx.Graph``)."""
         self.take(output)
         (returned,) = next(node for node in finished.nodes if node.op == "output").args
@@ -98,7 +98,7 @@ class SavedGraph:
         self._copies.clear()
 
 
-def source_of_placeholder(placeholder: Any) -> types.CodeType | None:
+def source_of_placeholder(placeholder: Node) -> types.CodeType | None:
     """Return the expression that finds a call's value for an input of the graph, or None."""
     argument = placeholder.meta.get("grapharg")
     name = source_name(getattr(argument, "source", None))
@@ -112,8 +112,8 @@ def source_of_placeholder(placeholder: Any) -> types.CodeType | None:
         return None
 
 
-def _kept(attribute: Any) -> Any:
-    torch: Any = sys.modules["torch"]
+def _kept(attribute: object) -> object:
+    torch = sys.modules["torch"]
     return attribute if isinstance(attribute, torch.fx.GraphModule) else ref(attribute)
 
 
@@ -124,7 +124,7 @@ class SavedGraphInCall:
         """Begin without a run."""
         self._graph = graph
         self._scope = {**functions_of_sources(), "L": call.arguments, "G": call.frame.f_globals}
-        self._inputs: dict[Any, Any] = {}
+        self._inputs: dict[object, object] = {}
         self._runner = GraphRunner(self, graph.watched)
         self._runner.copied.update(storage_of(self.input_of(each)) for each in graph.written)
 
@@ -143,7 +143,7 @@ class SavedGraphInCall:
             copied = self._runner.copied
             graph.written.update(each for each, value in self._inputs.items() if storage_of(value) in copied)
 
-    def memory_of(self, value: Any, count: int) -> Any:
+    def memory_of(self, value: object, count: int) -> Any:
         """Return ``value``, an input tensor of the call, if the first ``count`` nodes do not write to it.
 
         Raises:

@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.torch_api.declarations import SPEC_ARGUMENTS
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.guards import ShapeGuardFacts, compared_sizes
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import Output, Tensor
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import is_symbolic, size_text, value_of_symbol
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
@@ -72,7 +73,7 @@ class SizeFacts:
 class InputSizes:
     """The sizes of the inputs of one trace."""
 
-    def __init__(self, output: Any) -> None:
+    def __init__(self, output: Output) -> None:
         """Take the trace's ``output`` (torch's ``OutputGraph``)."""
         self._output = output
         self._shape_env = output.shape_env
@@ -107,7 +108,7 @@ class InputSizes:
         """Return the first size of a symbol."""
         return next((facts for facts in self.all() if facts.symbol == symbol), None)
 
-    def of_unused(self, tensor: Any, source: Any) -> list[list[SizeReason]]:
+    def of_unused(self, tensor: Tensor, source: object) -> list[list[SizeReason]]:
         """Return the known facts about each size of an unused input: Dynamo has not decided yet."""
         name = source_name(source)
         if SIZES.problem is not None or name is None:
@@ -147,13 +148,13 @@ class InputSizes:
     def _tracked(self) -> list[Any]:
         return list(getattr(self._output, "tracked_fakes", None) or ())
 
-    def _tensors(self) -> dict[int, Any]:
+    def _tensors(self) -> dict[int, object]:
         """Return the real tensors by the ``id`` of the policy that Dynamo made for each."""
         context = getattr(self._output, "tracing_context", None)
         known = getattr(context, "tensor_to_context", None)
         return {} if known is None else {id(policy): tensor for tensor, policy in list(known.items())}
 
-    def _of(self, tracked: Any, tensors: dict[int, Any]) -> Iterator[SizeFacts]:
+    def _of(self, tracked: Any, tensors: dict[int, object]) -> Iterator[SizeFacts]:
         name, policy = source_name(tracked.source), tracked.symbolic_context
         if name is None:
             return
@@ -282,7 +283,7 @@ def _changed(policy: object, position: int) -> SizeReason | None:
     return None if _has_lists() else SizeReason(names.AUTOMATIC, "the size differed in an earlier call")
 
 
-def _earlier_sizes(code: Any, name: str) -> tuple[Any, ...]:
+def _earlier_sizes(code: Any, name: str) -> tuple[object, ...]:
     """Return the sizes of a tensor in earlier compiles of its function: a number, or torch's mark for several."""
     states = getattr(sys.modules.get("torch._dynamo.pgo"), "_CODE_STATE", None)
     for known, state in list(states.items()) if isinstance(states, dict) and code is not None else ():
@@ -314,7 +315,7 @@ def _mark(tensor: object, position: int) -> str | None:
     return None
 
 
-def _config() -> Any:
+def _config() -> object:
     return sys.modules.get("torch._dynamo.config")
 
 

@@ -67,7 +67,7 @@ def _skip(codes: Iterable[CodeType], *, with_calls: bool = True) -> None:
             _marked[id(code)] = code
 
 
-def _codes_of(module: str, path: str, namespace: dict[str, Any]) -> Iterator[CodeType]:
+def _codes_of(module: str, path: str, namespace: dict[str, object]) -> Iterator[CodeType]:
     """Yield the code of each reachable function that a module's own text defines.
 
     Wrappers by decorators of the standard library are left out: they share their code with wrappers in the program.

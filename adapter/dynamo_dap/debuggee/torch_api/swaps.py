@@ -34,7 +34,7 @@ class Swap(ExitStack):
         self.callback(_restore, container, before, items.keys() - before.keys())
         container.update(items)
 
-    def fill(self, container: Any, contents: Any) -> None:
+    def fill(self, container: object, contents: object) -> None:
         """Replace a container's contents."""
         self.keep(container)
         refill(container, contents)

@@ -179,7 +179,7 @@ class NumbersOfTrace:
     def __init__(self, shape_env: ShapeEnv) -> None:
         """Collect the symbols and their numbers."""
         self._shape_env = shape_env
-        self._sources: dict[Any, types.CodeType] = {}
+        self._sources: dict[object, types.CodeType] = {}
         self._nodes: dict[Any, list[Any]] = {}
         """Symbolic numbers, by expression."""
         values = _values_of(shape_env)
@@ -202,12 +202,12 @@ class NumbersOfTrace:
             if is_node and is_exactly(each._hint, (int, float, bool)):
                 self._nodes.setdefault(each._expr, []).append(each)
 
-    def found_in(self, scope: dict[str, Any]) -> dict[Any, Any]:
+    def found_in(self, scope: dict[str, object]) -> dict[object, object]:
         """Return the numbers of the symbols' sources in ``scope``."""
-        sympy: Any = sys.modules["sympy"]
+        sympy = sys.modules["sympy"]
         return {symbol: sympy.sympify(eval(source, scope)) for symbol, source in self._sources.items()}
 
-    def put_in(self, numbers: dict[Any, Any]) -> None:
+    def put_in(self, numbers: dict[object, object]) -> None:
         """Set the numbers of the symbols, as ``found_in`` returned them."""
         values = _values_of(self._shape_env)
         if all(values[symbol] == number for symbol, number in numbers.items()):
@@ -221,12 +221,12 @@ class NumbersOfTrace:
         self._shape_env._version_counter += 1
 
 
-def value_of_symbol(shape_env: object, symbol: object) -> Any:
+def value_of_symbol(shape_env: object, symbol: object) -> object:
     """Return a symbol's number in the compiled call; None for one that depends on data."""
     return _values_of(shape_env).get(symbol)
 
 
-def _values_of(shape_env: object) -> dict[Any, Any]:
-    values: dict[Any, Any] | None = getattr(shape_env, "backed_var_to_val", None)
+def _values_of(shape_env: object) -> dict[object, object]:
+    values: dict[object, object] | None = getattr(shape_env, "backed_var_to_val", None)
     # Earlier versions use another name.
     return values if values is not None else getattr(shape_env, "var_to_val", {})

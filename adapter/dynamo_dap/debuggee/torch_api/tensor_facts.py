@@ -102,7 +102,7 @@ def is_memory_alive(tensor: Tensor) -> Callable[[], bool]:
     return lambda: not reference.expired()
 
 
-def kind_of(tensor: Any) -> str:
+def kind_of(tensor: object) -> str:
     """Return the class's name; a FakeTensor is called ``Tensor`` or ``Parameter``."""
     name = type(tensor).__name__
     fake = is_fake_tensor(tensor)

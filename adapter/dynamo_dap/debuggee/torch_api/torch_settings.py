@@ -22,6 +22,7 @@ import types
 import typing
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
+from types import ModuleType
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
@@ -147,7 +148,7 @@ def _kinds(declared: object) -> set[type]:
     return {part for part in parts if isinstance(part, type)}
 
 
-def _forget_hashes(module: Any) -> None:
+def _forget_hashes(module: ModuleType) -> None:
     """Drop what each thread has computed from the settings (keys of caches)."""
     names = vars(module)
     for name, default in (("_hash_dirty_var", True), ("_hash_cache_var", None), ("_get_dict_cache_var", None)):

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracke
 _PLAIN = (int, float, str, bool, bytes, type(None), tuple, frozenset)
 
 
-def counts_of(tx: Any) -> dict[str, Any]:
+def counts_of(tx: Translator) -> dict[str, object]:
     """Return the sizes of a trace's parts: cheap, and different after almost any change."""
     output = tx.output
     shape_env = output.shape_env
@@ -45,7 +45,7 @@ def counts_of(tx: Any) -> dict[str, Any]:
     }
 
 
-def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def differences(before: dict[str, object], after: dict[str, Any]) -> list[str]:
     """Return the changes between two ``counts_of``, as readable text: ``3 more guards``."""
     texts: list[str] = []
     for name, count in before.items():
@@ -58,7 +58,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 class TraceState:
     """A copy of everything Dynamo keeps about one trace."""
 
-    def __init__(self, tx: Any) -> None:
+    def __init__(self, tx: Translator) -> None:
         """Copy the state of ``tx``'s trace."""
         self._tx = tx
         self._counts = counts_of(tx)
@@ -94,7 +94,7 @@ class TraceState:
 class Undo:
     """Reverts an evaluation's changes of a trace; all of them, if the expression had the interpreter itself."""
 
-    def __init__(self, tx: Any, *, whole_trace: bool) -> None:
+    def __init__(self, tx: Translator, *, whole_trace: bool) -> None:
         """Note the state of ``tx``'s trace."""
         self._tx = tx
         self._symbols = ObjectState(tx.output.shape_env)
@@ -120,7 +120,7 @@ def _statistics() -> dict[str, Any]:
     return dict(getattr(module, "counters", {}))
 
 
-def _state_objects(tx: Translator) -> Iterator[Any]:
+def _state_objects(tx: Translator) -> Iterator[object]:
     output = tx.output
     yield from with_callers(tx)
     yield output
@@ -139,7 +139,7 @@ def _state_objects(tx: Translator) -> Iterator[Any]:
     yield from reachable_trackers(tx)
 
 
-def _code_states() -> Iterator[Any]:
+def _code_states() -> Iterator[object]:
     """Yield the sizes that ``automatic dynamic`` remembers from call to call."""
     module = sys.modules.get("torch._dynamo.pgo")
     states = getattr(module, "_CODE_STATE", None) if module is not None else None
@@ -148,9 +148,9 @@ def _code_states() -> Iterator[Any]:
         yield from dict(getattr(state, "automatic_dynamic", None) or {}).values()
 
 
-def reachable_trackers(tx: Translator) -> Iterator[Any]:
+def reachable_trackers(tx: Translator) -> Iterator[object]:
     """Yield every tracker that the trace can reach, and the caches of lazy ones."""
-    pending: list[Any] = []
+    pending: list[object] = []
     for each in with_callers(tx):
         pending += [each.symbolic_locals, each.stack, each.post_prune_cell_and_freevars]
     effects = tx.output.side_effects
@@ -159,7 +159,7 @@ def reachable_trackers(tx: Translator) -> Iterator[Any]:
     yield from reachable_from(pending)
 
 
-def reachable_from(pending: list[Any]) -> Iterator[Any]:
+def reachable_from(pending: list[Any]) -> Iterator[object]:
     """Yield every tracker reachable from trackers and containers of them, and the caches of lazy ones."""
     seen: set[int] = set()
     while pending:
@@ -193,7 +193,7 @@ _NOT_WALKED = frozenset({"value", "source", "fn", "f_globals", "proxy", "inline_
 class ObjectState:
     """The attributes of one object, and the contents of the containers they hold."""
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: object) -> None:
         """Copy the state of ``owner``."""
         self.owner = owner
         self._dictionary = _attributes_of(owner)
@@ -201,7 +201,7 @@ class ObjectState:
         self._counters = {
             name: copy_of_counter(value) for name, value in self._attributes.items() if type(value) is itertools.count
         }
-        self._containers: list[tuple[Any, Any]] = []
+        self._containers: list[tuple[object, object]] = []
         for name, value in self._attributes.items():
             if name not in _OF_THE_PROGRAM:
                 self._copy(value, levels=2)
@@ -244,7 +244,7 @@ _OF_THE_PROGRAM = frozenset({"f_globals", "f_locals", "f_builtins", "global_scop
 """The program's own containers: an expression's changes of them are not reverted."""
 
 
-def _inner_container(value: object) -> Any:
+def _inner_container(value: object) -> object:
     """Return the dictionary inside torch's own kinds of containers."""
     inner = _INNER.get(type(value).__name__)
     return value if inner is None else getattr(value, inner, value)
@@ -268,12 +268,12 @@ def _attributes_of(owner: object) -> Any:
 class _Slots(collections.abc.MutableMapping[str, Any]):
     """The slots of an object without ``__dict__``, as a mapping."""
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: object) -> None:
         self._owner = owner
         slots = [slot for cls in type(owner).__mro__ for slot in getattr(cls, "__slots__", ())]
         self._names = [slot for slot in slots if slot not in ("__weakref__", "__dict__")]
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         try:
             return getattr(self._owner, name)
         except AttributeError:
@@ -292,11 +292,11 @@ class _Slots(collections.abc.MutableMapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def _contents(container: Any) -> Any:
+def _contents(container: Any) -> object:
     return _marks(container if isinstance(container, dict) else list(container))
 
 
-def _marks(contents: Any) -> Any:
+def _marks(contents: Any) -> object:
     """Return the contents by identity: comparing the values themselves could guard, or run the user's code."""
     if isinstance(contents, dict):
         return [(id(key), id(value)) for key, value in contents.items()]

@@ -214,7 +214,7 @@ class TracedFrame:
     @property
     def globals(self) -> dict[str, Any]:
         """The original globals of its module, without the traced code's stores."""
-        names: dict[str, Any] = self.translator.f_globals
+        names: dict[str, object] = self.translator.f_globals
         return names
 
     @property
@@ -248,7 +248,7 @@ class TracedFrame:
         cells = [(name, registered.get(name, tx.symbolic_locals.get(name, kept.get(name)))) for name in self.cell_names]
         return [(name, tracker) for name, tracker in cells if tracker is not None and _has_value(tracker)]
 
-    def _untouched_inputs(self) -> dict[str, Any]:
+    def _untouched_inputs(self) -> dict[str, object]:
         """Return the real values of inputs that the code never reads: torch 2.15 keeps no tracker for them."""
         tx = self.translator
         inputs = getattr(tx, "f_locals", None)
@@ -277,7 +277,7 @@ class TracedFrame:
         changes = self.attribute_changes()
         return {name: value for owner, name, value in changes if type(owner).__name__ == "NewGlobalVariable"}
 
-    def lookup(self, name: str) -> Any:
+    def lookup(self, name: str) -> object:
         """Return the value of ``name``: a tracker, or a real object; ``MISSING`` without one."""
         tracker = self.translator.symbolic_locals.get(name)
         if tracker is not None and _has_value(tracker):
@@ -343,7 +343,7 @@ class TracedFrame:
         """Return what a cell holds now; None for an empty one."""
         return cell_contents(self.translator, cell)
 
-    def globals_of_function(self, tracker: Tracker | None) -> dict[str, Any]:
+    def globals_of_function(self, tracker: Tracker | None) -> dict[str, object]:
         """Return the globals of a function that the traced code made."""
         names: dict[str, Any] = self.globals if tracker is None else field(tracker, "f_globals", self.globals)
         return names
@@ -366,12 +366,12 @@ class TracedFrame:
         """Return the conditions on sizes: those that comparisons caused, then the ranges and equalities of symbols."""
         return guards.shape_guards_of(self.translator)
 
-    def example_of_input(self, source: Any) -> Any:
+    def example_of_input(self, source: object) -> Any:
         """Return the FakeTensor of a source's graph input, or None."""
         return guards.example_of_input(self.translator, source)
 
     @property
-    def scopes_of_sources(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def scopes_of_sources(self) -> tuple[dict[str, object], dict[str, object]]:
         """The real locals and globals of the function being compiled, in which sources begin."""
         output = self.translator.output
         return output.local_scope, output.global_scope
@@ -434,17 +434,17 @@ class TracedFrame:
         """Return ``real_value`` if that takes about a millisecond, else None; raises as it does."""
         return real_values_of(self.translator.output).cheap_value_of(node, lambda: reachable_nodes(self.translator))
 
-    def shares_written_memory(self, value: Any) -> bool:
+    def shares_written_memory(self, value: object) -> bool:
         """Return whether the graph so far may have written to the memory of a tensor of the program."""
         return shares_written_memory(self.translator.output, value)
 
-    def as_written(self, value: Any) -> Any:
+    def as_written(self, value: object) -> Any:
         """Return such a tensor with the graph's writes; raises like ``real_value``."""
         if not self.shares_written_memory(value):
             return value
         return real_values_of(self.translator.output).as_written(value, lambda: reachable_nodes(self.translator))
 
-    def gradient(self, node: Any) -> object:
+    def gradient(self, node: Node) -> object:
         """Return a node's gradient in the inspected backward pass; None without one.
 
         Raises:
@@ -468,9 +468,9 @@ class TracedFrame:
         output = self.translator.output
         return output.current_tracer is not output.root_tracer
 
-    def operations_since(self, last: Any) -> list[Any]:
+    def operations_since(self, last: object) -> list[Any]:
         """Return the nodes after ``last`` in the outermost graph, or all for None; Dynamo may rename them later."""
-        found: list[Any] = []
+        found: list[object] = []
         for node in reversed(self.translator.output.root_tracer.graph.nodes):
             if node.op == "placeholder" or node is last:
                 break
@@ -489,7 +489,7 @@ class TracedFrame:
         """Return a copy of everything that Dynamo keeps about the trace."""
         return TraceState(self.translator)
 
-    def comptime_context(self) -> Any:
+    def comptime_context(self) -> object:
         """Return torch's public view of the function, a ``ComptimeContext``.
 
         Raises:

@@ -35,9 +35,9 @@ class TracedCode:
 
     code: types.CodeType
     lines: set[int] = field(default_factory=set)
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, object] = field(default_factory=dict)
     """The parameters' trackers at the first call."""
-    stored: dict[tuple[str, Place], list[Any]] = field(default_factory=dict)
+    stored: dict[tuple[str, Place], list[object]] = field(default_factory=dict)
     """Assigned trackers, by name and place."""
 
 
@@ -148,6 +148,6 @@ class TraceNotes:
             trace.store(translator, instruction)
 
 
-def _with_subclasses(kind: Any) -> list[Any]:
-    children: list[Any] = kind.__subclasses__()
+def _with_subclasses(kind: Any) -> list[object]:
+    children: list[object] = kind.__subclasses__()
     return [kind, *(subclass for child in children for subclass in _with_subclasses(child))]

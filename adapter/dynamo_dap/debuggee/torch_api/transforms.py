@@ -10,12 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import example_of
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import isolated
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, unwrapped
 
 _OUT_OF_VMAP = "torch._C._functorch:_remove_batch_dim"
@@ -35,14 +37,14 @@ class _Open:
     level: int
     size: Any
     """How many elements ``vmap`` maps over; None for other transforms."""
-    inside: list[tuple[Any, Any]] = field(default_factory=list)
+    inside: list[tuple[Any, object]] = field(default_factory=list)
     """Nodes of Dynamo's graph, and the copies of their results that are still inside."""
 
-    def taken_out(self, graph: Any, node: Any, value: Any) -> Any:
+    def taken_out(self, graph: Any, node: Node, value: object) -> object:
         """Add a node to ``graph`` that takes ``value``, the copy of a result of ``node``, out of this transform."""
         name = f"{node.name}_out_of_{self.level}"
         is_batch = self.size is not None
-        args: tuple[Any, ...] = (value, self.level, self.size, 0) if is_batch else (value, self.level)
+        args: tuple[object, ...] = (value, self.level, self.size, 0) if is_batch else (value, self.level)
         target = TRANSFORMS.resolve(_OUT_OF_VMAP if is_batch else _OUT_OF_GRADIENT)
         return graph.create_node("call_function", target, args, {}, name=name)
 
@@ -50,16 +52,16 @@ class _Open:
 class TakenOut:
     """A copy of a graph in which each result inside a transform is taken out."""
 
-    def __init__(self, module: Any, nodes: Sequence[Any]) -> None:
+    def __init__(self, module: GraphModule, nodes: Sequence[object]) -> None:
         """Copy ``nodes``, those of ``module``, torch's ``GraphModule``."""
         self.visible: dict[Any, Any] = {}
         """By node: its copy, or the node that has its result outside."""
-        self.originals: dict[Any, Any] = {}
-        self.inside: set[Any] = set()
+        self.originals: dict[object, object] = {}
+        self.inside: set[object] = set()
         """The nodes that run inside a transform."""
-        self.copies: dict[Any, Any] = {}
+        self.copies: dict[object, Any] = {}
         with isolated():
-            torch: Any = sys.modules["torch"]
+            torch = sys.modules["torch"]
             self.module = torch.fx.GraphModule(module, self._copied(torch, nodes))
         self.names: Mapping[str, str] = {
             taken.name: node.name for node, taken in self.visible.items() if taken is not self.copies[node]
@@ -67,7 +69,7 @@ class TakenOut:
         known = {each.name for each in self.copies.values()}
         self.added = frozenset(each.name for each in self.module.graph.nodes if each.name not in known)
 
-    def _copied(self, torch: Any, nodes: Sequence[Any]) -> Any:
+    def _copied(self, torch: ModuleType, nodes: Sequence[Any]) -> object:
         made = torch.fx.Graph()
         opened: list[_Open] = []
         for node in nodes:
@@ -94,11 +96,11 @@ class TakenOut:
         return made
 
 
-def prefix_of(module: Any, nodes: Sequence[Any], wanted: Sequence[Any]) -> Any:
+def prefix_of(module: GraphModule, nodes: Sequence[Any], wanted: Sequence[object]) -> object:
     """Return the graph up to the last of the nodes ``wanted``, which it returns, with all transforms closed."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     shorter = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
+    copies: dict[object, Any] = {}
     end = _closed_after(nodes, max(nodes.index(node) for node in wanted))
     for position, node in enumerate(nodes):
         if node.op == "placeholder" or position <= end:
@@ -119,10 +121,10 @@ def _closed_after(nodes: Sequence[Any], end: int) -> int:
     return end
 
 
-def is_visible(value: Any) -> bool:
+def is_visible(value: object) -> bool:
     """Return whether a value is a plain tensor outside the transforms of ``torch.func``."""
     return has_own_memory(value) and unwrapped(value) is value
 
 
-def _name(node: Any) -> str:
+def _name(node: Node) -> str:
     return str(getattr(node.target, "__name__", node.target))

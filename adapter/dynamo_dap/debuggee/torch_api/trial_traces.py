@@ -71,6 +71,6 @@ def branch_not_taken(
         yield
 
 
-def _depends_on_data(expression: Any, environment: Any) -> bool:
+def _depends_on_data(expression: object, environment: Any) -> bool:
     symbols = getattr(replaced(expression, environment), "free_symbols", ())
     return any(environment.is_unbacked_symint(each) for each in symbols)

@@ -30,7 +30,7 @@ def is_tracker(value: object) -> bool:
 
 def fields_of(tracker: object) -> dict[str, Any]:
     """Return the tracker's own fields. Not a copy: read only."""
-    fields: dict[str, Any] = _dictionary(tracker, "__dict__")
+    fields: dict[str, object] = _dictionary(tracker, "__dict__")
     return fields
 
 
@@ -159,12 +159,12 @@ def node_of(tracker: object) -> Any:
     return getattr(fields_of(tracker).get("proxy"), "node", None)
 
 
-def class_of(tracker: Any) -> type | None:
+def class_of(tracker: object) -> type | None:
     """Return the value's class in traced code; None if Dynamo does not know it yet.
 
     Other trackers would have to make the value to find its class, so they are not read.
     """
-    base: Any = sys.modules["torch._dynamo.variables.base"].VariableTracker
+    base = sys.modules["torch._dynamo.variables.base"].VariableTracker
     asked: Any = getattr(type(tracker), "python_type", None)
     try:
         kind = _class_by_name(tracker) if asked is base.python_type else asked(tracker)
@@ -178,7 +178,7 @@ def _class_by_name(tracker: Any) -> object:
     return getattr(sys.modules[type(tracker).module_name(tracker)], type(tracker).fn_name(tracker))
 
 
-def held_trackers(tracker: object) -> list[tuple[str, Any]]:
+def held_trackers(tracker: object) -> list[tuple[str, object]]:
     """Return every tracker inside ``tracker``, with the field's name: the parts of an unknown class."""
     own = fields_of(tracker)
     return [(name, value) for name, value in own.items() if name not in _BOOKKEEPING and _holds(value)]
@@ -195,7 +195,7 @@ def _holds(value: object) -> bool:
     return type(value) is dict and any(is_tracker(item) for item in value.values())
 
 
-def key_of(key: object) -> Any:
+def key_of(key: object) -> object:
     """Return the tracker inside a dictionary's hashable key."""
     return key if is_tracker(key) else getattr(key, "vt", key)
 
@@ -227,7 +227,7 @@ def original_pairs(tracker: object) -> list[tuple[Any, Any]]:
 
 def pending_attributes(tx: Translator, tracker: object) -> dict[str, Any]:
     """Return what the traced code stored on ``tracker``: name to tracker, a ``DeletedVariable`` for ``del``."""
-    stored: dict[str, Any] = tx.output.side_effects.store_attr_mutations.get(unwrapped(tracker), {})
+    stored: dict[str, object] = tx.output.side_effects.store_attr_mutations.get(unwrapped(tracker), {})
     return stored
 
 
@@ -236,7 +236,7 @@ def is_deleted(tracker: object) -> bool:
     return type(tracker).__name__ == "DeletedVariable"
 
 
-def cell_contents(tx: Translator, cell: Any) -> Any:
+def cell_contents(tx: Translator, cell: object) -> object:
     """Return the tracker of what a cell holds now; None for an empty one."""
     pending = pending_attributes(tx, cell)
     if "cell_contents" in pending:

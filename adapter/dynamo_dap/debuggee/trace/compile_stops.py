@@ -287,7 +287,7 @@ class CompileStops(CompileObserver):
 
     # -- before a trace --------------------------------------------------------------------------------------------
 
-    def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
+    def recompiles(self, compiling: FrameCompile, entries: list[object], reasons: list[str]) -> None:
         """Stop before the new trace."""
         if not self._is_on(RECOMPILE) or compiling.frame is None:
             return
@@ -401,7 +401,7 @@ class CompileStops(CompileObserver):
         compiling: FrameCompile,
         raised: RaisedException,
         names: dict[str, object],
-        failures: list[tuple[Failure, Any]] | None = None,
+        failures: list[tuple[Failure, object]] | None = None,
     ) -> None:
         top = caller_frame()
 

@@ -49,16 +49,16 @@ class Converter:
         self._frame = view.frame
         self._view = view
         self._converted: dict[int, Any] = {}
-        self._kept: list[Any] = []
-        self._origins: dict[int, Any] = {}
-        self._copies: list[tuple[Any, list[int]]] = []
+        self._kept: list[object] = []
+        self._origins: dict[int, object] = {}
+        self._copies: list[tuple[object, list[int]]] = []
         self._leading: dict[int, bool] = {}
 
     @functools.cached_property
     def _changed(self) -> frozenset[int]:
         return self._frame.changed_objects()
 
-    def convert(self, value: Any) -> Any:
+    def convert(self, value: object) -> Any:
         """Return the Python value of a tracker, a form, or a real object.
 
         Raises:
@@ -93,12 +93,12 @@ class Converter:
 
     # -- what forms convert themselves with: see ``forms.Conversion`` ----------------------------------------------
 
-    def copied(self, container: Any) -> Any:
+    def copied(self, container: object) -> Any:
         """Note that ``container`` is a copy, complete now."""
         self._copies.append((container, _marks(container)))
         return container
 
-    def remember(self, tracker: Tracker | None, value: Any) -> Any:
+    def remember(self, tracker: Tracker | None, value: object) -> Any:
         """Note the value of ``tracker``."""
         if tracker is not None:
             self._converted[id(tracker)] = value
@@ -107,7 +107,7 @@ class Converter:
                 self._kept.append(value)
         return value
 
-    def globals_of(self, tracker: Tracker | None) -> dict[str, Any]:
+    def globals_of(self, tracker: Tracker | None) -> dict[str, object]:
         """Return the globals of a function that the traced code made."""
         return self._frame.globals_of_function(tracker)
 
@@ -132,7 +132,7 @@ class Converter:
         """Return the placeholder of a value that only Dynamo has."""
         return placeholder(form, cls, self.text(form))
 
-    def real(self, value: Any) -> Any:
+    def real(self, value: Any) -> object:
         """Return a real object; a copy with the changes if something inside it was changed."""
         if is_exactly(value, _COPIED):
             return self._copied(value)
@@ -151,7 +151,7 @@ class Converter:
         except NoRealValue as problem:
             raise EvaluationError(str(problem)) from None
 
-    def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+    def instance(self, form: InstanceForm, tracker: Tracker | None) -> object:
         """Return the object of a form; a copy if the traced code made or changed it."""
         made = tracker is not None and mutation_state(tracker) == "new"
         if not made and not (self._changed and self._leads_to_change(form.value)):
@@ -163,7 +163,7 @@ class Converter:
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
-    def _copied(self, value: Any) -> Any:
+    def _copied(self, value: Any) -> object:
         """Return a copy of a builtin container, with its contents converted."""
         known = self._converted.get(id(value))
         if known is not None:
@@ -184,7 +184,7 @@ class Converter:
             copied.extend(self.convert(item) for item in list(value))
         return self.copied(copied)
 
-    def _copy(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+    def _copy(self, form: InstanceForm, tracker: Tracker | None) -> object:
         value = form.value
         if id(value) in self._converted:
             return self._converted[id(value)]
@@ -204,7 +204,7 @@ class Converter:
         self._set_attributes(copied, left)
         return copied
 
-    def _copied_container(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+    def _copied_container(self, form: InstanceForm, tracker: Tracker | None) -> object:
         base: Any = next((base for base in (dict, list, set, frozenset, tuple) if issubclass(form.cls, base)), None)
         items = self.convert(form.contents)
         if base in (tuple, frozenset):
@@ -216,7 +216,7 @@ class Converter:
         self._set_attributes(copied, instance_attributes(form))
         return copied
 
-    def _set_attributes(self, copied: Any, attributes: dict[str, Any]) -> None:
+    def _set_attributes(self, copied: object, attributes: dict[str, object]) -> None:
         for name, attribute in attributes.items():
             try:
                 value = self.convert(attribute)
@@ -237,12 +237,12 @@ class Converter:
                 continue
         return copied
 
-    def _leads_to_change(self, value: Any) -> bool:
+    def _leads_to_change(self, value: object) -> bool:
         """Return whether a changed object is reachable from ``value``: a walk over stored attributes and containers."""
         if id(value) in self._leading:
             return self._leading[id(value)]
         leads = False
-        seen: dict[int, Any] = {id(value): value}
+        seen: dict[int, object] = {id(value): value}
         pending = [value]
         while pending and not leads:
             each = pending.pop()
@@ -280,14 +280,14 @@ def _is_shared(value: object) -> bool:
     return value is None or is_exactly(value, (int, float, bool, str, bytes, complex, tuple, frozenset))
 
 
-def _can_hold(value: Any) -> bool:
+def _can_hold(value: object) -> bool:
     """Return whether other objects can be stored in ``value`` where the traced code can change them."""
     if is_exactly(value, (list, dict, set, tuple, types.FunctionType, types.MethodType, types.CellType)):
         return True
     return is_python_class(type(value)) and not is_a(value, type) and not is_a(value, types.ModuleType)
 
 
-def _held_by(value: Any) -> Iterator[Any]:
+def _held_by(value: Any) -> Iterator[object]:
     kind = type(value)
     if kind is types.FunctionType:
         yield from value.__closure__ or ()
@@ -309,7 +309,7 @@ def _held_by(value: Any) -> Iterator[Any]:
         yield attribute
 
 
-def _empty_like(value: Any) -> Any:
+def _empty_like(value: object) -> object:
     try:
         return object.__new__(type(value))
     except TypeError:
@@ -317,7 +317,7 @@ def _empty_like(value: Any) -> Any:
         raise CannotBeCopied(f"a {name} cannot be copied to apply the changes of the traced code") from None
 
 
-def _registries(value: Any) -> dict[str, dict[str, Any]]:
+def _registries(value: object) -> dict[str, dict[str, object]]:
     """Return the registries of an ``nn.Module``; empty for other objects."""
     stored = instance_dictionary(value)
     if "_parameters" not in stored or "_modules" not in stored:

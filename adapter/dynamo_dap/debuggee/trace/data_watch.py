@@ -26,7 +26,7 @@ class VariableState:
     """A variable's value at one point. It keeps the trackers alive, so that no other one gets their address."""
 
     value: Any
-    contents: tuple[Any, ...] | None
+    contents: tuple[object, ...] | None
     """None if the trace has not touched the object."""
     text: str
 
@@ -44,7 +44,7 @@ class DataWatch:
     """Checks the watched variables of this process's traces."""
 
     def __init__(self) -> None:
-        self._states: WeakKeyDictionary[Any, dict[str, VariableState | None]] = WeakKeyDictionary()
+        self._states: WeakKeyDictionary[object, dict[str, VariableState | None]] = WeakKeyDictionary()
 
     def changes(self, entries: tuple[DataEntry, ...], innermost: TracedFrame) -> list[Change]:
         """Return the changes since the last check in the trace."""
@@ -80,7 +80,7 @@ def watched_variable(frame: TracedFrame, name: str) -> WatchedVariable | None:
     return watched if _tracker(frame, name) is not None else None
 
 
-def _tracker(frame: TracedFrame, name: str) -> Any:
+def _tracker(frame: TracedFrame, name: str) -> object:
     values = {**dict(frame.locals()), **{cell: frame.cell_contents(value) for cell, value in frame.cells()}}
     return values.get(name)
 
@@ -99,7 +99,7 @@ def state_of(frame: TracedFrame, name: str, before: VariableState | None = None)
     return VariableState(value, contents, TracedView(frame).value(tracker).text)
 
 
-def _contents(frame: TracedFrame, value: object) -> Iterable[Any]:
+def _contents(frame: TracedFrame, value: object) -> Iterable[object]:
     """Return the parts of a value that a mutation can change."""
     form = frame.form_of(value)
     return form_family(form).contents(form)
@@ -124,7 +124,7 @@ def mutation(name: str, before: VariableState, now: VariableState) -> str:
     return f"{name} was mutated: {before.text} before, {now.text} now"
 
 
-def _are_same(before: tuple[Any, ...] | None, now: tuple[Any, ...] | None) -> bool:
+def _are_same(before: tuple[object, ...] | None, now: tuple[object, ...] | None) -> bool:
     if before is None or now is None:
         return before is now
     return len(before) == len(now) and all(map(_is_same, before, now))

@@ -125,7 +125,7 @@ class _NeedsData(EvaluationError):
     """An expression asks for a tensor's data, which symbols do not have."""
 
 
-def _settled(value: object) -> Any:
+def _settled(value: object) -> object:
     """Return a value whose truth can be tested later, outside the protected evaluation."""
     if is_fake_tensor(value):
         raise _NeedsData("the truth of this tensor depends on data, which does not exist while tracing")
@@ -133,7 +133,7 @@ def _settled(value: object) -> Any:
     return value if plain else bool(value)
 
 
-def _with_data(value: object) -> Any:
+def _with_data(value: object) -> object:
     if is_fake_tensor(value):
         raise _NeedsData("the tensor has no data while tracing")
     return value
@@ -170,7 +170,7 @@ class _Evaluation:
         """Return whether statements assign to variables or objects of the program."""
         return assigned_of_program(parsed, self._is_of_program)
 
-    def shown(self, value: Any, expression: str | None, context: str) -> Value:
+    def shown(self, value: object, expression: str | None, context: str) -> Value:
         """Return the value of a path in displayed form."""
         if context == "clipboard":
             return Value(self._view.text(value, _MAXIMUM_CLIPBOARD, _MAXIMUM_CLIPBOARD))
@@ -217,7 +217,7 @@ class _Evaluation:
             data = None
         return text if data is None else text_with_data(text, f"= {data}")
 
-    def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> Any:
+    def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> object:
         """Run the code and return its value, or ``_NOTHING``; ``finish`` runs protected as well."""
         whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)
@@ -234,11 +234,11 @@ class _Evaluation:
     def _computed(
         self,
         parsed: Parsed,
-        finish: Callable[[Any], Any],
+        finish: Callable[[object], object],
         isolation: AbstractContextManager[None],
         *,
         whole_trace: bool,
-    ) -> Any:
+    ) -> object:
         names = _Names(self._name, self._converter.convert, parsed.paths, self._scratch)
         undo = self._frame.undo(whole_trace=whole_trace)
         try:
@@ -258,7 +258,7 @@ class _Evaluation:
             self._console(f"{text}\n")
         return result
 
-    def _run(self, parsed: Parsed, names: _Names, finish: Callable[[Any], Any]) -> Any:
+    def _run(self, parsed: Parsed, names: _Names, finish: Callable[[object], object]) -> object:
         try:
             statements, expression = parsed.code_of_statements(), parsed.code_of_expression()
             if statements is not None:
@@ -292,7 +292,7 @@ class _Evaluation:
     def _is_known(self, name: str) -> bool:
         return name in self._scratch or self._is_of_program(name)
 
-    def _name(self, name: str) -> Any:
+    def _name(self, name: str) -> object:
         """Return the converted value of a name, for the running expression."""
         value = self._frame.lookup(name)
         if value is not MISSING:
@@ -309,9 +309,9 @@ class _Names(dict[str, Any]):
 
     def __init__(
         self,
-        name: Callable[[str], Any],
-        convert: Callable[[Any], Any],
-        paths: dict[str, Any],
+        name: Callable[[str], object],
+        convert: Callable[[object], object],
+        paths: dict[str, object],
         scratch: dict[str, object],
     ) -> None:
         super().__init__(scratch)
@@ -321,9 +321,9 @@ class _Names(dict[str, Any]):
         self._name = name
         self._convert = convert
         self._paths = paths
-        self.assigned: dict[str, Any] = {}
+        self.assigned: dict[str, object] = {}
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         value = self._convert(self._paths[name]) if name in self._paths else self._name(name)
         dict.__setitem__(self, name, value)
         return value
@@ -359,7 +359,7 @@ class _OfThisThread(io.TextIOBase):
     def writable(self) -> bool:
         return True
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._original, name)
 
 

@@ -16,7 +16,6 @@ import linecache
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
@@ -191,7 +190,7 @@ def _last_name(expression: ast.expr) -> str | None:
     return getattr(expression, "attr", None) or getattr(expression, "id", None)
 
 
-def _value(expression: ast.expr, names: Sequence[Mapping[str, object]]) -> Any:
+def _value(expression: ast.expr, names: Sequence[Mapping[str, object]]) -> object:
     """Return the object of a dotted name; None if it is unknown."""
     if isinstance(expression, ast.Name):
         return next((space[expression.id] for space in names if expression.id in space), None)

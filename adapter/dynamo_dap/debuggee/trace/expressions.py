@@ -153,7 +153,7 @@ def rename_calls(parsed: Parsed, names: dict[str, str]) -> None:
 
 class _Replacer(ast.NodeTransformer):
     def __init__(
-        self, paths: dict[str, Any], follow: Callable[[ast.AST], Any], missing: object, bound: set[str]
+        self, paths: dict[str, object], follow: Callable[[ast.AST], object], missing: object, bound: set[str]
     ) -> None:
         self._paths = paths
         self._follow = follow

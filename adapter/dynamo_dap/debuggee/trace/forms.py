@@ -79,7 +79,7 @@ class Conversion(Protocol):
     def real(self, value: Any) -> Any:
         """Return a real object, or a copy if the traced code changed it."""
 
-    def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+    def instance(self, form: InstanceForm, tracker: Tracker | None) -> object:
         """Return the object of a form; a copy if the traced code made or changed it."""
 
     def placeholder(self, form: Form, cls: type) -> object:
@@ -105,7 +105,7 @@ class FormFamily(Family):
         """Return a stored attribute; ``UNKNOWN`` if it has to be computed."""
         return UNKNOWN
 
-    def item(self, form: Any, key: Any) -> Any:
+    def item(self, form: Any, key: object) -> object:
         """Return an item by its constant key."""
         return UNKNOWN
 
@@ -117,7 +117,7 @@ class FormFamily(Family):
         """Return the class of the value, if known."""
         return self.cls
 
-    def contents(self, form: Any) -> Iterable[Any]:
+    def contents(self, form: Any) -> Iterable[object]:
         """Return the parts of the value that a mutation can change."""
         return ()
 
@@ -150,7 +150,7 @@ class _RealObjects(FormFamily):
     def attribute(self, form: Known | Unrealized, name: str) -> Any:
         return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)
 
-    def item(self, form: Known | Unrealized, key: Any) -> Any:
+    def item(self, form: Known | Unrealized, key: object) -> object:
         if not is_exactly(form.value, (list, tuple, dict)):
             return UNKNOWN
         try:
@@ -164,7 +164,7 @@ class _RealObjects(FormFamily):
     def python_class(self, form: Known | Unrealized) -> type:
         return type(form.value)
 
-    def converted(self, form: Known | Unrealized, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: Known | Unrealized, tracker: Tracker | None, conversion: Conversion) -> object:
         if type(form.value).__name__ == "LazySymNodeFormatString":
             raise EvaluationError("a string that is formatted when the graph has run has no value yet")
         return conversion.real(form.value)
@@ -204,10 +204,10 @@ class _Tensors(FormFamily):
     def python_class(self, form: TensorForm) -> type:
         return next((base for base in mro_of(type(form.example)) if full_name_of(base) == "torch.Tensor"), object)
 
-    def contents(self, form: TensorForm) -> Iterable[Any]:
+    def contents(self, form: TensorForm) -> Iterable[object]:
         return (version_of(form.example),)
 
-    def converted(self, form: TensorForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: TensorForm, tracker: Tracker | None, conversion: Conversion) -> object:
         if form.example is None and form.number is None:
             raise EvaluationError("this tensor has no metadata yet")
         return conversion.computed(form) if form.number is None else form.number
@@ -239,7 +239,7 @@ class _Numbers(FormFamily):
     def python_class(self, form: NumberForm) -> type:
         return type(form.number)
 
-    def converted(self, form: NumberForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: NumberForm, tracker: Tracker | None, conversion: Conversion) -> object:
         return conversion.computed(form)
 
 
@@ -262,7 +262,7 @@ def _named(parts: Iterable[tuple[str, object]], view: View) -> list[Variable]:
     return unique_names(Variable(name, view.value(_as_form(value))) for name, value in parts)
 
 
-def _as_form(value: Any) -> Any:
+def _as_form(value: Any) -> object:
     """Return a bare container of trackers as a form."""
     if is_exactly(value, (list, tuple)):
         return tuple_form(value)
@@ -300,10 +300,10 @@ class _SequenceForms(_Containers):
 
         return in_pages(len(named), page)
 
-    def attribute(self, form: SequenceForm, name: str) -> Any:
+    def attribute(self, form: SequenceForm, name: str) -> object:
         return form.items[form.names.index(name)] if name in form.names else UNKNOWN
 
-    def item(self, form: SequenceForm, key: Any) -> Any:
+    def item(self, form: SequenceForm, key: Any) -> object:
         is_there = type(key) is int and -len(form.items) <= key < len(form.items)
         return form.items[key] if is_there else UNKNOWN
 
@@ -313,10 +313,10 @@ class _SequenceForms(_Containers):
     def python_class(self, form: SequenceForm) -> type:
         return form.cls or (tuple if form.type_name == "tuple" else list)
 
-    def contents(self, form: SequenceForm) -> Iterable[Any]:
+    def contents(self, form: SequenceForm) -> Iterable[object]:
         return form.items
 
-    def converted(self, form: SequenceForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: SequenceForm, tracker: Tracker | None, conversion: Conversion) -> object:
         if form.type_name in ("list", "deque"):
             items: Any = [] if form.type_name == "list" else collections.deque()
             conversion.remember(tracker, items)
@@ -332,7 +332,7 @@ class _SequenceForms(_Containers):
         return converted if make_view is None else make_view(converted)
 
 
-_VIEWS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+_VIEWS: dict[str, Callable[[tuple[Any, ...]], object]] = {
     "dict_keys": lambda items: dict.fromkeys(items).keys(),
     "dict_values": lambda items: dict(enumerate(items)).values(),
     "dict_items": lambda items: dict(items).items(),
@@ -358,10 +358,10 @@ class _SetForms(_Containers):
         items = [(str(number), item) for number, item in enumerate(form.items)]
         return in_pages(len(items), lambda start, stop: _named(items[start:stop], view)) if items else None
 
-    def contents(self, form: SetForm) -> Iterable[Any]:
+    def contents(self, form: SetForm) -> Iterable[object]:
         return form.items
 
-    def converted(self, form: SetForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: SetForm, tracker: Tracker | None, conversion: Conversion) -> object:
         items = {conversion.convert(item) for item in form.items}
         return frozenset(items) if form.type_name == "frozenset" else conversion.copied(items)
 
@@ -383,7 +383,7 @@ class _MappingForms(_Containers):
         if not form.pairs:
             return None
 
-        def item(key: Any, value: Any) -> Variable:
+        def item(key: object, value: object) -> Variable:
             known, constant = constant_of(key)
             if known:
                 return item_variable(constant, value, expression, view)
@@ -391,18 +391,18 @@ class _MappingForms(_Containers):
 
         return in_pages(len(form.pairs), lambda start, stop: [item(*pair) for pair in form.pairs[start:stop]])
 
-    def item(self, form: MappingForm, key: Any) -> Any:
+    def item(self, form: MappingForm, key: object) -> object:
         for each, value in form.pairs:
             known, constant = constant_of(each)
             if known and type(constant) is type(key) and constant == key:
                 return value
         return UNKNOWN
 
-    def contents(self, form: MappingForm) -> Iterable[Any]:
+    def contents(self, form: MappingForm) -> Iterable[object]:
         return [part for pair in form.pairs for part in pair]
 
-    def converted(self, form: MappingForm, tracker: Tracker | None, conversion: Conversion) -> Any:
-        items: dict[Any, Any] = collections.OrderedDict() if form.type_name == "OrderedDict" else {}
+    def converted(self, form: MappingForm, tracker: Tracker | None, conversion: Conversion) -> object:
+        items: dict[object, Any] = collections.OrderedDict() if form.type_name == "OrderedDict" else {}
         conversion.remember(tracker, items)
         for key, value in form.pairs:
             known, constant = constant_of(key)
@@ -417,7 +417,7 @@ _MODULE_BOOKKEEPING = frozenset({"_non_persistent_buffers_set", "_is_torch_compi
 
 def instance_attributes(form: InstanceForm) -> dict[str, Any]:
     """Return an object's attributes: those it stores, and those that the traced code stored on it."""
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, object] = {}
     for name, value in stored_attributes(form.value):
         attributes.update(value if name in _REGISTRIES and type(value) is dict else {name: value})
     for name, value in form.stored.items():
@@ -471,14 +471,14 @@ class _Instances(FormFamily):
             return Deferred(named)
         return Followed(family_of(form.contents).children(form.contents, expression, view), named)
 
-    def attribute(self, form: InstanceForm, name: str) -> Any:
+    def attribute(self, form: InstanceForm, name: str) -> object:
         stored = instance_attributes(form)
         if name in stored:
             return stored[name]
         is_gone = name in form.stored or is_tensor(form.value)
         return UNKNOWN if is_gone else stored_attribute(form.value, name, UNKNOWN)
 
-    def item(self, form: InstanceForm, key: Any) -> Any:
+    def item(self, form: InstanceForm, key: object) -> object:
         return UNKNOWN if form.contents is None else form_family(form.contents).item(form.contents, key)
 
     def attribute_names(self, form: InstanceForm) -> Iterable[str]:
@@ -490,11 +490,11 @@ class _Instances(FormFamily):
     def contents(self, form: InstanceForm) -> Iterable[Any]:
         return [part for pair in sorted(form.stored.items()) for part in pair]
 
-    def converted(self, form: InstanceForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: InstanceForm, tracker: Tracker | None, conversion: Conversion) -> object:
         return conversion.instance(form, tracker)
 
 
-def _is_bookkeeping(name: str, value: Any) -> bool:
+def _is_bookkeeping(name: str, value: object) -> bool:
     return any(part in name for part in _HOOKS) or value is None or name in _MODULE_BOOKKEEPING
 
 
@@ -525,7 +525,7 @@ class _MadeFunctions(FormFamily):
         closure = [(f"closure {name}", cell) for name, cell in form.closure]
         return Deferred(lambda: _named([*known, *closure], view))
 
-    def converted(self, form: FunctionForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: FunctionForm, tracker: Tracker | None, conversion: Conversion) -> object:
         if form.function is not None:
             bound_to = form.bound_to
             return form.function if bound_to is None else types.MethodType(form.function, conversion.convert(bound_to))
@@ -554,7 +554,7 @@ class _CellForms(FormFamily):
     def present(self, form: CellForm, expression: str | None, view: View) -> Value:
         return Value("<empty cell>") if form.contents is None else view.value(form.contents, expression)
 
-    def converted(self, form: CellForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: CellForm, tracker: Tracker | None, conversion: Conversion) -> object:
         if form.contents is None:
             raise EmptyCell("the variable has no value yet")
         return conversion.convert(form.contents)
@@ -582,13 +582,13 @@ class _Composites(FormFamily):
     def children(self, form: Composite, expression: str | None, view: View) -> Children | None:
         return Deferred(lambda: _named(form.parts, view), count=len(form.parts)) if form.parts else None
 
-    def attribute(self, form: Composite, name: str) -> Any:
+    def attribute(self, form: Composite, name: str) -> object:
         return dict(form.parts).get(name, UNKNOWN)
 
     def attribute_names(self, form: Composite) -> Iterable[str]:
         return [name for name, _ in form.parts if name.isidentifier()]
 
-    def converted(self, form: Composite, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: Composite, tracker: Tracker | None, conversion: Conversion) -> object:
         if form.rebuild is not None:
             return form.rebuild(conversion.convert)
         cls = form.cls or (None if tracker is None else class_of(tracker))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
@@ -167,7 +167,7 @@ class FunctionFrame(Frame):
 
     def __init__(
         self,
-        frame: Any,
+        frame: FrameType,
         console: Callable[[str], None],
         failures: Sequence[tuple[Failure, Any]] = (),
         names: dict[str, object] | None = None,

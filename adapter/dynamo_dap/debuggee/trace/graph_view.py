@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.torch_api.graph import (
     user_place,
     user_places,
 )
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.debuggee.values.families import View
@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value
 from dynamo_dap.debuggee.values.paging import in_pages
 
 
-def node_text(node: Any) -> str:
+def node_text(node: Node) -> str:
     """Return the node as a line of Python: ``add = x + 1``."""
     return GraphTexts(node.graph).node(node)
 
@@ -50,7 +50,7 @@ def graph_children(frame: TracedFrame, view: View) -> Children:
     return in_pages(len(nodes_of(inner)), _page(inner, view), before=lambda: around)
 
 
-def _page(graph: Any, view: View) -> Any:
+def _page(graph: Graph, view: View) -> Any:
     def page(start: int, stop: int) -> list[Variable]:
         texts = GraphTexts(graph)
         return [_node_variable(node, view, texts) for node in nodes_of(graph)[start:stop]]
@@ -58,7 +58,7 @@ def _page(graph: Any, view: View) -> Any:
     return page
 
 
-def _graph_variable(graph: Any, depth: int, view: View) -> Variable:
+def _graph_variable(graph: Graph, depth: int, view: View) -> Variable:
     count = len(nodes_of(graph))
     below = in_pages(count, _page(graph, view))
     return Variable(f"outer graph ({depth})", Value(f"{count} nodes", children=below, kind="virtual"))

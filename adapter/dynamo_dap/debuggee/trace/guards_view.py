@@ -125,7 +125,7 @@ def guard_expression(frame: TracedFrame, guard: GuardFacts) -> str:
 class _Guarded:
     """A guarded object, for guard templates; raises ``LookupError`` for a missing attribute or item."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self._value = value
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ def resolved(frame: TracedFrame, source: object) -> Any:
     return value
 
 
-def _step(value: Any, step: str, argument: Any) -> Any:
+def _step(value: Any, step: str, argument: Any) -> object:
     if step == "attribute":
         return instance_dictionary(value) if argument == "__dict__" else stored_attribute(value, argument, UNKNOWN)
     if step == "item" and is_exactly(value, (list, tuple, dict)) and is_exactly(argument, (int, str, bool)):

@@ -58,7 +58,7 @@ class Paths:
                 return self._entered(form_family(form).item(form, key))
         return UNKNOWN
 
-    def _attribute(self, owner: object, name: str) -> Any:
+    def _attribute(self, owner: object, name: str) -> object:
         stored = self._stored(owner)
         if name in stored:
             return UNKNOWN if is_deleted(stored[name]) else stored[name]
@@ -95,7 +95,7 @@ class Paths:
         return UNKNOWN
 
 
-def _constant_key(node: ast.expr) -> Any:
+def _constant_key(node: ast.expr) -> object:
     if isinstance(node, ast.Constant) and not isinstance(node.value, type(...)):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):

@@ -98,7 +98,7 @@ def has_attribute(value: object, name: str) -> bool:
     return False
 
 
-def _find(cls: type, name: str) -> Any:
+def _find(cls: type, name: str) -> object:
     return next((class_dictionary(base)[name] for base in mro_of(cls) if name in class_dictionary(base)), None)
 
 

@@ -11,7 +11,6 @@ import functools
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -44,7 +43,7 @@ def truth(frame: TracedFrame, condition: str, names: Mapping[str, object]) -> bo
     compiled = _compiled(condition)
     if compiled is None:
         return None
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name in compiled.names:
         value = names[name] if name in names else frame.lookup(name)
         if is_tracker(value):

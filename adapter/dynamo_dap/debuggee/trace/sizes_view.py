@@ -33,7 +33,7 @@ def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable
     return [Variable(SIZES_ROW, Value(count, children=rows, kind="virtual"))]
 
 
-def sizes_of_unused(frame: TracedFrame, tensor: Any, source: Any) -> list[Variable]:
+def sizes_of_unused(frame: TracedFrame, tensor: Tensor, source: object) -> list[Variable]:
     """Return the same row for an input that the trace has not used: Dynamo decides at its first use."""
     with metadata_reading():
         # A nested tensor has no sizes as a whole.

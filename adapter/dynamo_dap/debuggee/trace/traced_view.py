@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.history.sizes import ChildrenOfTensor
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import user_place
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_fake_tensor, is_tensor, kind_of
@@ -138,7 +139,7 @@ class TracedView(View):
             return [group]
         return [*sizes_of_unused(self.frame, form.value, source_of(tracker)), group]
 
-    def little_data(self, value: Any) -> str | None:
+    def little_data(self, value: object) -> str | None:
         """Return the elements of a small tensor of the graph if computing them takes about a millisecond."""
         if not isinstance(value, TensorForm) or value.node is None or not is_little(value.example):
             return None
@@ -149,7 +150,7 @@ class TracedView(View):
         is_of_graph = isinstance(value, TensorForm) and value.node is not None and is_tensor(value.example)
         return self._of_cheap_value(value.node, data_range) if is_of_graph else None
 
-    def printed_text(self, value: Any) -> str | None:
+    def printed_text(self, value: object) -> str | None:
         """Return the text of a tensor of the graph with its data, which a run of the graph on real inputs computes."""
         if not isinstance(value, TensorForm) or value.node is None or not is_tensor(value.example):
             return None
@@ -159,14 +160,14 @@ class TracedView(View):
             return None
         return proven(printed_text(facts_of(value.example, value.kind).text, real))
 
-    def _of_cheap_value(self, node: Any, text_of: Callable[[Any], str | None]) -> str | None:
+    def _of_cheap_value(self, node: Node, text_of: Callable[[Any], str | None]) -> str | None:
         try:
             real = self.frame.cheap_value(node)
         except (NoRealValue, FeatureMissing):
             return None
         return None if real is None else proven(text_of(real))
 
-    def _tensor(self, node: Any) -> Any:
+    def _tensor(self, node: Node) -> Any:
         try:
             return self.frame.real_value(node)
         except (NoRealValue, FeatureMissing) as problem:
@@ -218,6 +219,6 @@ def _facts(tracker: Tracker, place: Place | None) -> list[Variable]:
     return facts
 
 
-def _node(node: Any) -> Variable:
+def _node(node: Node) -> Variable:
     location = user_location(node)
     return Variable("FX node", Value(node_text(node), kind="virtual", location=location), declaration=location)

@@ -5,8 +5,6 @@ Runs on the held tracing thread.
 
 from __future__ import annotations
 
-from typing import Any
-
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.sources import user_expression
@@ -14,7 +12,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, source_of
 
 
-def watched_part(frame: TracedFrame, tracker: Any, expression: str, part: str) -> WatchedVariable | None:
+def watched_part(frame: TracedFrame, tracker: object, expression: str, part: str) -> WatchedVariable | None:
     """Return a part of an input for a data breakpoint, as the compiled function names it; None for other values.
 
     The watch holds the input weakly, which dicts, lists and tuples do not allow. ``expression`` names the input in

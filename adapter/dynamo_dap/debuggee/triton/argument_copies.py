@@ -65,7 +65,7 @@ class KernelDifference:
 class ArgumentCopies:
     """A kernel's arguments and their copies, by parameter name."""
 
-    def __init__(self, given: Mapping[str, Any], on_left_out: Callable[[str], None]) -> None:
+    def __init__(self, given: Mapping[str, object], on_left_out: Callable[[str], None]) -> None:
         """Copy the arguments; ``on_left_out`` is called at the first access to memory that was not copied.
 
         Raises:
@@ -77,7 +77,7 @@ class ArgumentCopies:
         self._on_left_out = on_left_out
         self.is_complete = True
         """Whether the interpreter could access everything that the kernel accesses."""
-        self._tensors: list[tuple[str, Any, Any]] = []
+        self._tensors: list[tuple[str, Any, object]] = []
         with data_reading():
             self.values = {name: self._copied(name, value) for name, value in given.items()}
         for storage in self._storages.values():
@@ -97,7 +97,7 @@ class ArgumentCopies:
             raise CannotCopy(f"{name} is a {type(value).__name__}, which has an address and no tensor")
         return value
 
-    def _rewrapped(self, name: str, value: Any, base: Any) -> Any:
+    def _rewrapped(self, name: str, value: Any, base: object) -> object:
         if hasattr(value, "block_shape"):
             names = value.__dataclass_fields__
             return type(value)(**{one: base if one == "base" else getattr(value, one) for one in names})
@@ -105,8 +105,8 @@ class ArgumentCopies:
             return type(value)(base, value.dtype)
         raise CannotCopy(f"{name} is a {type(value).__name__}")
 
-    def _copy_of_tensor(self, name: str, tensor: Any) -> Any:
-        torch: Any = sys.modules["torch"]
+    def _copy_of_tensor(self, name: str, tensor: Any) -> object:
+        torch = sys.modules["torch"]
         try:
             storage = tensor.untyped_storage()
             address = int(storage.data_ptr())
@@ -122,7 +122,7 @@ class ArgumentCopies:
 
     # -- what the interpreter may access ---------------------------------------------------------------------------
 
-    def within(self, what: str, pointers: Any, lanes: object) -> Any:
+    def within(self, what: str, pointers: Any, lanes: object) -> object:
         """Return the mask of an access without the elements outside of the copies, as ``launches.Memory`` says."""
         numpy = sys.modules["numpy"]
         addresses = pointers.data
@@ -164,7 +164,7 @@ class ArgumentCopies:
 
 
 def _difference(name: str, facts: str, copy: Any, launched: Any, least: float) -> KernelDifference | None:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if copy.is_floating_point() or copy.is_complex():
         wide = torch.complex128 if copy.is_complex() else torch.float64
         one, two = copy.to(wide), launched.to(wide)

@@ -79,14 +79,14 @@ def short_name(dtype: object) -> str:
     return _SHORT[letters] + name[len(letters) :] if letters in _SHORT else name
 
 
-def number_of(element: object, dtype: object) -> Any:
+def number_of(element: object, dtype: object) -> object:
     """Return an element of an interpreter array as a Python number."""
     return _tensor(element, (), str(dtype)).item()
 
 
-def _tensor(data: Any, shape: tuple[int, ...], dtype: str) -> Any:
+def _tensor(data: object, shape: tuple[int, ...], dtype: str) -> Any:
     torch: Any = sys.modules.get("torch")
-    numpy: Any = sys.modules["numpy"]
+    numpy = sys.modules["numpy"]
     if torch is None:
         raise FeatureMissing("torch is missing, which shows it")
     array: Any = numpy.array(data).reshape(shape)

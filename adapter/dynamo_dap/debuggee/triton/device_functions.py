@@ -44,9 +44,9 @@ _TESTS = {"isnan": "isnan", "isinf": "isinf", "finitef": "isfinite", "isfinited"
 _ROUNDED = ("llrint", "llround")
 
 
-def device_functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+def device_functions() -> Iterator[tuple[object, str, Callable[..., object]]]:
     """Yield each replacement: the module, the name there, the function."""
-    module: Any = sys.modules.get(_MODULE)
+    module: object = sys.modules.get(_MODULE)
     torch: Any = sys.modules["torch"]
     if module is None:
         return
@@ -63,7 +63,7 @@ def device_functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         yield module, "ldexp", functools.partial(_call, torch.ldexp, None)
 
 
-def _call(own: Callable[..., Any], kind: object, *values: object) -> Any:
+def _call(own: Callable[..., Any], kind: object, *values: object) -> object:
     """Call a torch function on one or more blocks; the result has their broadcast shape."""
     torch = sys.modules["torch"]
     language = sys.modules["triton.language"]

@@ -33,19 +33,19 @@ class Launching(Protocol):
 
 
 def watch_generated_launches(
-    is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], Given]], Launching | None]
+    is_alert: Callable[[], bool], look_into: Callable[[object, Callable[[], Given]], Launching | None]
 ) -> None:
     """Call ``look_into`` with the kernel before each launch, while ``is_alert``."""
     when_imported(_MODULE, lambda: _watch(is_alert, look_into))
 
 
-def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], Given]], Launching | None]) -> None:
+def _watch(is_alert: Callable[[], bool], look_into: Callable[[object, Callable[[], Given]], Launching | None]) -> None:
     if GENERATED_KERNELS.problem is not None:
         return
     autotuner = sys.modules[_MODULE].CachingAutotuner
     own = autotuner.run
 
-    def run(self: Any, *args: Any, stream: Any, benchmark_run: bool = False, **kwargs: Any) -> Any:
+    def run(self: Any, *args: object, stream: object, benchmark_run: bool = False, **kwargs: object) -> Any:
         looked = None
         if not benchmark_run and is_alert():
             kernel = _kernel_of(self)
@@ -60,10 +60,10 @@ def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], 
     autotuner.run = functools.wraps(own)(run)
 
 
-_kernels: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_kernels: WeakKeyDictionary[object, object] = WeakKeyDictionary()
 
 
-def _kernel_of(autotuner: Any) -> Any:
+def _kernel_of(autotuner: Any) -> object:
     """Return the kernel, or the user's function behind it; None if this process lacks its source."""
     if autotuner not in _kernels:
         kernel = autotuner.fn
@@ -75,7 +75,7 @@ def _kernel_of(autotuner: Any) -> Any:
     return _kernels[autotuner]
 
 
-def _original(kernel: Any) -> Any:
+def _original(kernel: Any) -> object:
     """Return the user's kernel that Inductor copied into its code; ``kernel`` for one of Inductor's own."""
     registry: Any = getattr(sys.modules["triton.runtime.jit"], "_triton_jit_function_registry", {})
     name, text = kernel.__name__, kernel.src.strip()
@@ -87,14 +87,14 @@ def _original(kernel: Any) -> Any:
     return kernel
 
 
-def _given(autotuner: Any, args: tuple[object, ...], kwargs: dict[str, Any]) -> Given:
+def _given(autotuner: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Given:
     config = _config_of(autotuner)
     constants = {**autotuner.triton_meta.get("constants", {}), **config.kwargs}
     names = [name for name in autotuner.fn.arg_names if name not in constants]
     names += autotuner.inductor_meta.get("extra_launcher_args", ())
     scope = {**constants, **dict(zip(names, args, strict=False)), **kwargs}
     grid = GENERATED_KERNELS.resolve(_GRID)(autotuner.inductor_meta, config)
-    sizes: dict[str, Any] = dict(scope)
+    sizes: dict[str, object] = dict(scope)
     for line in grid.prefix:
         exec(line, {}, sizes)
     sizes_of_axes = [int(eval(str(size), {}, sizes)) for size in (grid.x_grid, grid.y_grid, grid.z_grid)]

@@ -135,7 +135,7 @@ def _follow_launches(executor: Any) -> None:
     run, to_host = executor.__call__, executor._init_args_hst
 
     @functools.wraps(run)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: object) -> Any:
         launch = Launch(self.fn)
         is_programs = _observer is None or _observer.is_programs_launch()
         with LAUNCHES.running(launch, id(sys._getframe()), is_programs):
@@ -146,7 +146,7 @@ def _follow_launches(executor: Any) -> None:
                     _observer.launch_ended(launch)
 
     @functools.wraps(to_host)
-    def init_args_hst(self: Any, args: object, kwargs: object) -> Any:
+    def init_args_hst(self: Any, args: object, kwargs: object) -> object:
         found = to_host(self, args, kwargs)
         launch = LAUNCHES.current
         if launch is not None:
@@ -179,7 +179,7 @@ def _rewrite_unobserved(function: Any) -> None:
     own = function.rewrite
 
     @functools.wraps(own)
-    def rewrite(self: object) -> Any:
+    def rewrite(self: object) -> object:
         with contextlib.nullcontext() if _observer is None else _observer.unobserved():
             return own(self)
 
@@ -207,7 +207,7 @@ def _follow_pointers(module: Any) -> None:
     own = module._implicit_cvt
 
     @functools.wraps(own)
-    def implicit_cvt(arg: object) -> Any:
+    def implicit_cvt(arg: object) -> object:
         made = own(arg)
         launch = LAUNCHES.current
         argument = None if launch is None else launch.arguments.get(id(arg))
@@ -262,8 +262,8 @@ def _follow_products(builder: Any) -> None:
 
     @functools.wraps(own)
     def create_dot(
-        self: object, a: Any, b: object, d: object, input_precision: Any, *rest: object, **kwargs: object
-    ) -> Any:
+        self: object, a: Any, b: object, d: object, input_precision: object, *rest: object, **kwargs: object
+    ) -> object:
         launch = LAUNCHES.current
         if launch is not None and getattr(input_precision, "name", "") == "TF32" and str(a.data.dtype) == "float32":
             launch.rounds_products = True
@@ -281,12 +281,12 @@ class _InAtomic(threading.local):
 _in_atomic = _InAtomic()
 
 
-def _followed(own: Callable[..., Any], operation: _Operation) -> Callable[..., Any]:
+def _followed(own: Callable[..., object], operation: _Operation) -> Callable[..., object]:
     parameters = list(inspect.signature(own).parameters)[1:]
     is_atomic = _SEMANTICS in parameters
 
     @functools.wraps(own)
-    def access(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def access(self: Any, *args: object, **kwargs: object) -> object:
         if _in_atomic.is_on:
             return own(self, *args, **kwargs)
         given = {name: kwargs.get(name) for name in parameters} | dict(zip(parameters, args, strict=False))
@@ -336,7 +336,7 @@ def _array(mask: Any) -> Any:
     return mask if mask is None or hasattr(mask, "all") else mask.data
 
 
-def _as_mask(mask: Any, lanes: Any) -> Any:
+def _as_mask(mask: Any, lanes: object) -> object:
     """Return a mask for other lanes, of the same kind as ``mask``."""
     if hasattr(mask, "all"):
         return lanes
@@ -348,7 +348,7 @@ def _as_mask(mask: Any, lanes: Any) -> Any:
 # -- kernels and what wraps them ---------------------------------------------------------------------------------------
 
 _numbers = itertools.count(1)
-_kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_kernels: WeakValueDictionary[int, object] = WeakValueDictionary()
 
 
 def kernel_of(number: int) -> Any:
@@ -375,7 +375,7 @@ def _tune_by_first(autotuner: Any) -> None:
     """Take the first configuration: only a GPU can time them."""
 
     @functools.wraps(autotuner.run)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self: Any, *args: object, **kwargs: object) -> object:
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         config = self.best_config = self.prune_configs(kwargs)[0]
         if config.pre_hook is not None:

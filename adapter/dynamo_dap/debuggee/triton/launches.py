@@ -46,7 +46,7 @@ class Argument:
 class Memory(Protocol):
     """The memory of the copies that a launch runs on."""
 
-    def within(self, what: str, pointers: object, lanes: object) -> Any:
+    def within(self, what: str, pointers: object, lanes: object) -> object:
         """Return which of an access's ``lanes`` (None: all) point into it; ``lanes`` itself if all do.
 
         Raises:

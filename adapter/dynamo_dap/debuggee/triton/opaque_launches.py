@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.import_hooks import when_all_of_dynamo_is_imported
@@ -32,7 +33,7 @@ def install() -> None:
     interface = sys.modules["triton.runtime.jit"].KernelInterface
     own = interface.__getitem__
 
-    def launcher(self: object, grid: object) -> Any:
+    def launcher(self: object, grid: object) -> object:
         return functools.partial(_launch[0], self, grid) if _launch else own(self, grid)
 
     interface.__getitem__ = _as_of_triton(launcher)
@@ -48,7 +49,7 @@ def _as_of_triton(function: Any) -> Any:
 
 _launch: list[Callable[..., None]] = []
 """Contains ``launch`` once Dynamo can trace it."""
-_library: list[Any] = []
+_library: list[object] = []
 
 
 def _begin() -> None:
@@ -64,8 +65,8 @@ def _begin() -> None:
 
 def _run(
     number: int,
-    read: list[Any],
-    written: list[Any],
+    read: list[object],
+    written: list[object],
     grid: list[int],
     integers: list[int],
     reals: list[float],
@@ -75,7 +76,7 @@ def _run(
     language = sys.modules["triton.language"]
     given = {_READ: iter(read), _WRITTEN: iter(written), _INTEGER: iter(integers), _REAL: iter(reals)}
     values = {_TRUE: True, _FALSE: False, _NONE: None}
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     for part in form.split():
         name, kind, value = part.split(":")
         if kind == _TYPE:
@@ -101,7 +102,7 @@ def innermost(kernel: Any) -> Any:
 # -- what Dynamo traces ------------------------------------------------------------------------------------------------
 
 
-def _make_launch(torch: Any, operator: Any) -> Callable[..., None]:
+def _make_launch(torch: ModuleType, operator: Any) -> Callable[..., None]:
     """Return ``launch``. Dynamo must know everything that this function refers to."""
     tensor, data_type = torch.Tensor, sys.modules["triton.language"].dtype
 
@@ -110,10 +111,10 @@ def _make_launch(torch: Any, operator: Any) -> Callable[..., None]:
         return tuple(sorted(_written_by(number)))
 
     @torch.compiler.disable(reason="an argument of a Triton kernel is neither a tensor nor a number")  # type: ignore[untyped-decorator]  # untyped
-    def launch_apart(kernel: Any, grid: Any, args: Any, kwargs: Any) -> None:
+    def launch_apart(kernel: Any, grid: object, args: Any, kwargs: Any) -> None:
         kernel.run(*args, grid=grid, warmup=False, **kwargs)
 
-    def launch(kernel: Any, grid: Any, *args: Any, **kwargs: Any) -> None:
+    def launch(kernel: Any, grid: Any, *args: object, **kwargs: object) -> None:
         number = getattr(kernel, NUMBER)
         if number is None or not torch.compiler.is_dynamo_compiling():
             kernel.run(*args, grid=grid, warmup=False, **kwargs)
@@ -131,7 +132,7 @@ def _make_launch(torch: Any, operator: Any) -> Callable[..., None]:
     return launch
 
 
-def _configured(kernel: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _configured(kernel: Any, given: dict[str, object]) -> dict[str, object]:
     """Return the values from which the grid is computed: the first configuration, and heuristics."""
     known = dict(given)
     while hasattr(kernel.fn, "arg_names"):
@@ -147,12 +148,12 @@ def _configured(kernel: Any, given: dict[str, Any]) -> dict[str, Any]:
 _Operands = tuple[list[Any], list[Any], list[Any], list[Any], str]
 
 
-def _operands(given: dict[str, Any], may_change: tuple[str, ...], tensor: Any, data_type: Any) -> _Operands | None:
+def _operands(given: dict[str, object], may_change: tuple[str, ...], tensor: Any, data_type: Any) -> _Operands | None:
     """Return the operator's operands after the grid; None if one is neither a tensor nor a number."""
-    read: list[Any] = []
-    changed: list[Any] = []
-    integers: list[Any] = []
-    reals: list[Any] = []
+    read: list[object] = []
+    changed: list[object] = []
+    integers: list[object] = []
+    reals: list[object] = []
     form = ""
     for name, value in given.items():
         written_as = ""

@@ -31,7 +31,7 @@ def argument_of(handle: Any) -> Argument | None:
 
 def offsets_of(handle: Any, argument: Argument) -> Any:
     """Return the elements that a block of pointers points to, counted from the start of its argument."""
-    numpy: Any = sys.modules["numpy"]
+    numpy = sys.modules["numpy"]
     distances = handle.data.astype(numpy.int64) - argument.address
     return numpy.floor_divide(distances, argument.element_size)
 
@@ -75,12 +75,12 @@ def _lane(index: Sequence[int]) -> str:
     return str(index[0]) if len(index) == 1 else f"({', '.join(map(str, index))})"
 
 
-def outside(what: str, handle: Any, mask: Any) -> Outside | None:
+def outside(what: str, handle: object, mask: object) -> Outside | None:
     """Return the part of an access outside its tensor; None if there is none, or the tensor is unknown.
 
     ``mask`` is the array of active lanes, None for all.
     """
-    numpy: Any = sys.modules["numpy"]
+    numpy = sys.modules["numpy"]
     argument = argument_of(handle)
     if argument is None:
         return None

@@ -50,9 +50,9 @@ class Access:
     """``load``, ``store`` or the like."""
     pointers: Any
     """The interpreter's handle."""
-    lanes: Any
+    lanes: object
     """The array of active lanes, None for all."""
-    values: Any = None
+    values: object = None
     """The array that is stored."""
     order: Order | None = None
     """For atomic operations."""
@@ -71,8 +71,8 @@ class Access:
         """The bytes of an element."""
         return max(1, int(self.pointers.get_element_ty().primitive_bitwidth) // 8)
 
-    def _taking_part(self, array: Any) -> Any:
-        numpy: Any = sys.modules["numpy"]
+    def _taking_part(self, array: Any) -> object:
+        numpy = sys.modules["numpy"]
         array = numpy.broadcast_to(array, self.pointers.data.shape)
         return array.reshape(-1) if self.lanes is None else array[numpy.broadcast_to(self.lanes, array.shape)]
 
@@ -116,7 +116,7 @@ class Race:
 
 
 def _bits(array: Any) -> Any:
-    numpy: Any = sys.modules["numpy"]
+    numpy = sys.modules["numpy"]
     return numpy.ascontiguousarray(array).view(numpy.uint8).reshape(len(array), -1)
 
 
@@ -132,7 +132,7 @@ class Elements:
         self._program: Index = (0, 0, 0)
         self._first = 1
         """The running program's first number."""
-        self._stores: dict[int, Any] = {}
+        self._stores: dict[int, object] = {}
         """By page: for each unit the number of its last store, 0 for none."""
         self._loads: dict[int, Any] = {}
         """The last load, and the last load by another program."""
@@ -178,9 +178,9 @@ class Elements:
             number = self._numbers[key] = len(self._noted)
         return number
 
-    def _compare_and_note(self, access: Access, number: int) -> list[tuple[str, Noted, list[Any]]]:
+    def _compare_and_note(self, access: Access, number: int) -> list[tuple[str, Noted, list[object]]]:
         """Return the other programs' accesses to the same units, as arrays: at most one per line and program."""
-        found: dict[tuple[str, int], list[Any]] = {}
+        found: dict[tuple[str, int], list[object]] = {}
         is_store = access.what == "store"
         for page, units in self._units(access):
             self._compare(found, "store", self._stores.get(page), page, units)
@@ -202,10 +202,10 @@ class Elements:
         ]
         return sorted(racing, key=lambda one: one[0] != "store")
 
-    def _compare(self, found: dict[tuple[str, int], list[Any]], did: str, noted: Any, page: int, units: Any) -> None:
+    def _compare(self, found: dict[tuple[str, int], list[object]], did: str, noted: Any, page: int, units: Any) -> None:
         if noted is None:
             return
-        numpy: Any = sys.modules["numpy"]
+        numpy = sys.modules["numpy"]
         of_units = (noted[0] if did == "store" else noted)[units]
         is_other = (of_units > 0) & (of_units < self._first)
         if not is_other.any():
@@ -233,7 +233,7 @@ class Elements:
             if begin < end:
                 yield int(pages[begin]), units[begin:end] & (_PAGE - 1)
 
-    def _page(self, pages: dict[int, Any], page: int, rows: int, count: int) -> Any:
+    def _page(self, pages: dict[int, object], page: int, rows: int, count: int) -> Any:
         """Return the notes of a page; None beyond the bound."""
         found = pages.get(page)
         if found is None:
@@ -259,8 +259,8 @@ class Elements:
 
     # -- races -----------------------------------------------------------------------------------------------------
 
-    def _race(self, access: Access, place: Place, did: str, other: Noted, units: list[Any]) -> Race:
-        numpy: Any = sys.modules["numpy"]
+    def _race(self, access: Access, place: Place, did: str, other: Noted, units: list[object]) -> Race:
+        numpy = sys.modules["numpy"]
         # Of lanes with the same address, the last one's value stays.
         addresses, lanes = numpy.unique(access.addresses()[::-1].astype(numpy.int64), return_index=True)
         parts = (addresses[:, None] + numpy.arange(0, access.size, self._unit)) // self._unit
@@ -283,7 +283,7 @@ def _note_load(loads: Any, units: Any, number: int, first: int) -> None:
 
 def _memory(addresses: Any, size: int) -> bytes:
     """Return the memory at some elements, whose addresses rise: what the other program stored."""
-    numpy: Any = sys.modules["numpy"]
+    numpy = sys.modules["numpy"]
     begins = [0, *(numpy.flatnonzero(numpy.diff(addresses) != size) + 1).tolist(), len(addresses)]
     return b"".join(
         ctypes.string_at(int(addresses[begin]), (end - begin) * size) for begin, end in itertools.pairwise(begins)

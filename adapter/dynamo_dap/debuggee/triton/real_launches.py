@@ -105,7 +105,7 @@ def _watch_launches(kernel: Any) -> None:
     own_run, own_call = kernel.run, kernel.__call__
 
     @functools.wraps(own_run)
-    def run(self: Any, *args: Any, grid: Any, warmup: Any, **kwargs: Any) -> Any:
+    def run(self: Any, *args: object, grid: object, warmup: object, **kwargs: object) -> Any:
         looked = None if warmup else look_into(self, lambda: (args, kwargs, grid))
         if looked is None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
@@ -113,7 +113,7 @@ def _watch_launches(kernel: Any) -> None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
     @functools.wraps(own_call)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: object, **kwargs: object) -> Any:
         functions = _of_thread.functions
         if functions is None:
             return own_call(self, *args, **kwargs)
@@ -130,7 +130,7 @@ def _note_measuring(autotuner: Any) -> None:
     own = autotuner._bench
 
     @functools.wraps(own)
-    def bench(self: object, *args: object, **kwargs: object) -> Any:
+    def bench(self: object, *args: object, **kwargs: object) -> object:
         before, _of_thread.is_measuring = _of_thread.is_measuring, True
         try:
             return own(self, *args, **kwargs)
@@ -144,7 +144,7 @@ def _keep_compiler_apart(source: Any) -> None:
     own = source.make_ir
 
     @functools.wraps(own)
-    def make_ir(self: Any, *args: object, **kwargs: object) -> Any:
+    def make_ir(self: Any, *args: object, **kwargs: object) -> object:
         with _language.as_compiled(lambda: _name_of(self.fn)):
             return own(self, *args, **kwargs)
 
@@ -246,7 +246,7 @@ class _Prepared:
             chosen = self._observer.chosen(self.launch)
             programs = [] if chosen is None else [chosen]
         functions: dict[int, types.FunctionType] = {}
-        numpy: Any = sys.modules["numpy"]
+        numpy = sys.modules["numpy"]
         with _language.as_interpreted(self._interpreter, self.launch.name), numpy.errstate(all="ignore"):
             before, _of_thread.functions = _of_thread.functions, functions
             try:
@@ -264,7 +264,7 @@ class _Prepared:
 def _run_programs(
     builder: Any,
     function: types.FunctionType,
-    arguments: dict[str, Any],
+    arguments: dict[str, object],
     launch: Launch,
     programs: Iterable[tuple[int, ...]],
 ) -> None:
@@ -284,7 +284,7 @@ def _refuse_capture() -> None:
 # -- what the interpreter runs for a kernel ----------------------------------------------------------------------------
 
 
-def names_of(function: types.FunctionType) -> dict[str, Any]:
+def names_of(function: types.FunctionType) -> dict[str, object]:
     """Return the values of a function's global and free names."""
     closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in closure}}
@@ -308,7 +308,7 @@ def _interpreted(kernel: Any) -> types.FunctionType:
     return made
 
 
-def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionType:
+def _rewrite(own: types.FunctionType, scope: dict[str, object]) -> types.FunctionType:
     """Make Triton rewrite a kernel for its interpreter; the result goes into ``scope``, not into the program."""
     function = types.FunctionType(own.__code__, scope, own.__name__, own.__defaults__, own.__closure__)
     function.__kwdefaults__, function.__annotations__ = own.__kwdefaults__, own.__annotations__
@@ -327,7 +327,7 @@ def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionTy
 # -- the language ------------------------------------------------------------------------------------------------------
 
 
-def _patched(interpreter: Any, modules: types.SimpleNamespace) -> Any:
+def _patched(interpreter: Any, modules: types.SimpleNamespace) -> object:
     patches = interpreter._patch_lang(modules)
     for module, name, function in device_functions():
         patches.set_attr(module, name, function)
@@ -341,7 +341,7 @@ class _Language:
         self._lock = lock("launches of kernels", Level.LENT)
         self._owner: int | None = None
         self._running = ""
-        self._patch: Callable[[], Any] = lambda: None
+        self._patch: Callable[[], object] = lambda: None
         self._patches: Any = None
 
     @contextlib.contextmanager

@@ -12,7 +12,6 @@ import inspect
 import textwrap
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
 
 _STORES = frozenset({"store"})
 _ATOMIC = "atomic_"
@@ -33,7 +32,7 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, function: types.FunctionType, depth: int) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         self._tree = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-        self._names: Mapping[str, Any] = function.__globals__
+        self._names: Mapping[str, object] = function.__globals__
         self._depth = depth
         self._sources = {argument.arg: {argument.arg} for argument in _parameters(self._tree.args)}
         """For each variable, the parameters from which it was computed."""
@@ -132,7 +131,7 @@ class _Reader(ast.NodeVisitor):
         return written | {str(index) for index, name in enumerate(reader.parameters()) if name in written}
 
 
-_HARMLESS: frozenset[Callable[..., Any]] = frozenset({range, min, max, len, print, abs, int, float})
+_HARMLESS: frozenset[Callable[..., object]] = frozenset({range, min, max, len, print, abs, int, float})
 
 
 def _parameters(arguments: ast.arguments) -> list[ast.arg]:

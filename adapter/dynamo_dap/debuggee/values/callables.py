@@ -249,12 +249,12 @@ class Partials(Family):
         ]
         return f"partial({', '.join([view.text(value.func, width // 2, depth - 1), *arguments])})"
 
-    def children(self, value: functools.partial[Any], expression: str | None, view: View) -> Children | None:
+    def children(self, value: functools.partial[object], expression: str | None, view: View) -> Children | None:
         """Return function and arguments."""
         parts = (("func", value.func), ("args", value.args), ("keywords", value.keywords))
         return Deferred(lambda: [attribute_variable(name, part, expression, view) for name, part in parts], count=3)
 
-    def location(self, value: functools.partial[Any]) -> Location | None:
+    def location(self, value: functools.partial[object]) -> Location | None:
         """Return the function's place."""
         return location_of_callable(value.func)
 
@@ -306,27 +306,27 @@ class Modules(Family):
 class Generators(Family):
     """Generators and coroutines: where they are, and their locals."""
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return the kind, the function and the line where it is suspended."""
         code, frame = _code_and_frame(value)
         name = f"{qualified_name_of(type(value))} {qualified_name(code)}"
         return f"{name} (finished)" if frame is None else f"{name} (at line {frame.f_lineno})"
 
-    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+    def children(self, value: object, expression: str | None, view: View) -> Children | None:
         """Return the locals of its frame."""
         _, frame = _code_and_frame(value)
         if frame is None:
             return None
         return locals_of(frame, with_expressions=False)
 
-    def location(self, value: Any) -> Location | None:
+    def location(self, value: object) -> Location | None:
         """Return the line where it is suspended, else its definition."""
         code, frame = _code_and_frame(value)
         place = location_of_code(code)
         return Location(place.path, frame.f_lineno) if place and frame is not None and frame.f_lineno else place
 
 
-def _code_and_frame(value: Any) -> tuple[types.CodeType, types.FrameType | None]:
+def _code_and_frame(value: object) -> tuple[types.CodeType, types.FrameType | None]:
     prefix = "gi" if is_a(value, types.GeneratorType) else "cr" if is_a(value, types.CoroutineType) else "ag"
     return getattr(value, f"{prefix}_code"), getattr(value, f"{prefix}_frame")
 

@@ -147,7 +147,7 @@ class Tuples(Sequences):
         one = tuple.__len__(value) == 1 and type(value) is tuple
         return f"{text[:-1]},)" if one and text.endswith(")") and not text.endswith("items)") else text
 
-    def children(self, value: tuple[Any, ...], expression: str | None, view: View) -> Children | None:
+    def children(self, value: tuple[object, ...], expression: str | None, view: View) -> Children | None:
         """Return the items by index, or by field."""
         fields = named_tuple_fields(value)
         if fields is None:
@@ -164,7 +164,7 @@ def _field(name: str, item: object, expression: str | None, view: View) -> Varia
     return Variable(name, view.value(item, path), path)
 
 
-def named_tuple_fields(value: tuple[object, ...]) -> list[tuple[str, Any]] | None:
+def named_tuple_fields(value: tuple[object, ...]) -> list[tuple[str, object]] | None:
     """Return names and items of a named tuple or struct sequence; None for other tuples."""
     cls = type(value)
     if cls is tuple:
@@ -182,7 +182,7 @@ class Sets(Family):
 
     width = PREVIEW_OF_CONTAINER
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return the first items."""
         base: Any = set if is_a(value, set) else frozenset
         count = base.__len__(value)
@@ -214,7 +214,7 @@ class Dictionaries(Family):
 
     width = PREVIEW_OF_CONTAINER
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return the first items."""
         count = _length(value)
         plain = type(value) is dict
@@ -229,7 +229,7 @@ class Dictionaries(Family):
         )
         return items_text(opening, parts, count, closing, width)
 
-    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+    def children(self, value: object, expression: str | None, view: View) -> Children | None:
         """Return the items by key, in pages, and what a subclass stores beside them."""
         count = _length(value)
         if not count and type(value) is dict:
@@ -257,7 +257,7 @@ def _length(value: Any) -> int:
     return dict.__len__(value) if is_a(value, dict) else len(value)
 
 
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+def _items(value: Any) -> Iterator[tuple[object, object]]:
     if is_a(value, collections.OrderedDict):
         return iter(collections.OrderedDict.items(value))
     return iter(dict.items(value)) if is_a(value, dict) else iter(value.items())

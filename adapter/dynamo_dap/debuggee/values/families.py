@@ -148,7 +148,7 @@ class View:
         """Return least and largest element of an object that represents a tensor; None if they are not at hand."""
         return None
 
-    def printed_text(self, value: Any) -> str | None:
+    def printed_text(self, value: object) -> str | None:
         """Return the text, with data, of an object that represents a tensor; this may take time. None without data."""
         return None
 

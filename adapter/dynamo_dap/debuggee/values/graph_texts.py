@@ -55,7 +55,7 @@ _OPERATORS = {
 _EXPRESSION = re.compile(r"[A-Za-z_]\w*(?:[.\[(].*)?")
 
 
-def names_of_inputs(graph: Any) -> dict[Any, str]:
+def names_of_inputs(graph: Graph) -> dict[Any, str]:
     """Return inputs as the user would write them, by placeholder.
 
     Without names that an operation of the graph also has: ``x = x + 1`` would be ambiguous.
@@ -76,7 +76,7 @@ def names_of_inputs(graph: Any) -> dict[Any, str]:
 class GraphTexts:
     """How the nodes of one graph are written."""
 
-    def __init__(self, graph: Graph, names: Mapping[Any, str] | None = None) -> None:
+    def __init__(self, graph: Graph, names: Mapping[object, str] | None = None) -> None:
         """Show inputs by ``names``, where they differ from Dynamo's."""
         self.names = names_of_inputs(graph) if names is None else names
 
@@ -84,11 +84,11 @@ class GraphTexts:
         """Return the node's name, for an input as the user wrote it."""
         return self.names.get(node) or str(node.name)
 
-    def node(self, node: Any) -> str:
+    def node(self, node: Node) -> str:
         """Return the node as a line of Python: ``add = x + 1``."""
         return bounded_text(f"{self.name(node)} = {self.call(node)}")
 
-    def call(self, node: Any) -> str:
+    def call(self, node: Node) -> str:
         """Return what the node computes, as an expression."""
         arguments, keywords = operands_of(node)
         if node.op == "placeholder":
@@ -121,7 +121,7 @@ class GraphTexts:
             return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"
         return self.operand(index)
 
-    def operand(self, operand: Any) -> str:
+    def operand(self, operand: object) -> str:
         """Return an operand of a node: another node by name, a constant by value."""
         if is_node(operand):
             return self.name(operand)
@@ -142,7 +142,7 @@ def result_text(node: Node) -> str:
     return example_text(example_of(node))
 
 
-def example_text(example: Any) -> str:
+def example_text(example: object) -> str:
     """Return an example value by its metadata."""
     if example is None:
         return ""
@@ -155,7 +155,7 @@ def example_text(example: Any) -> str:
     return bounded_text(repr(example), 80)
 
 
-def graph_text(graph: Any, name: str, texts: GraphTexts | None = None) -> str:
+def graph_text(graph: Graph, name: str, texts: GraphTexts | None = None) -> str:
     """Return a graph as readable Python: one line a node, under the user's line it came from."""
     return "\n".join(line for line, _ in graph_lines(graph, name, texts or GraphTexts(graph))) + "\n"
 
@@ -172,7 +172,7 @@ def graph_lines(graph: Graph, name: str, texts: GraphTexts) -> Iterator[tuple[st
         yield "    ...  # no operation yet", None
 
 
-def _operation_lines(operations: Iterable[Any], texts: GraphTexts) -> Iterator[tuple[str, Any]]:
+def _operation_lines(operations: Iterable[Any], texts: GraphTexts) -> Iterator[tuple[str, object]]:
     found = [(node, user_place(node)) for node in operations]
     names = short_paths(at[0].path for _, at in found if at is not None)
     last: tuple[str, int] | None = None

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from dynamo_dap.debuggee.torch_api.objects import Tensor
+
 
 class EvaluationError(Exception):
     """An expression has no value to show; the message says why."""
@@ -155,7 +157,7 @@ class Children(ABC):
         """Whether the value above them is a tensor, which ``tensor`` returns."""
         return False
 
-    def tensor(self) -> Any:
+    def tensor(self) -> Tensor:
         """Return the tensor above them, with its data.
 
         Raises:

@@ -65,7 +65,7 @@ _NAN_COLOUR = (255, 0, 255, 255)
 Part = Callable[[Any], Any]
 
 
-def look(tensor: Tensor, arguments: TensorArguments, other: Any = None) -> TensorBody:
+def look(tensor: Tensor, arguments: TensorArguments, other: object = None) -> TensorBody:
     """Return the requested part of ``tensor``, or of its difference from ``other``.
 
     Raises:
@@ -140,11 +140,11 @@ def _dtype_of_difference(first: Any, second: Any) -> str:
 
 
 def _wide(part: Any) -> Any:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     return part.to(torch.complex128 if part.is_complex() else torch.float64)
 
 
-def _on_the_cpu(part: Any) -> Any:
+def _on_the_cpu(part: Any) -> object:
     return (part.dequantize() if part.is_quantized else part).cpu()
 
 
@@ -201,7 +201,7 @@ def _nested_count(data: Any) -> int:
 # -- elements ----------------------------------------------------------------------------------------------------------
 
 
-def _selected(looked: _Looked, given: Sequence[int | None] | None, shown: int) -> tuple[tuple[Any, ...], list[int]]:
+def _selected(looked: _Looked, given: Sequence[int | None] | None, shown: int) -> tuple[tuple[object, ...], list[int]]:
     """Return an index that keeps at most ``shown`` dimensions, and their sizes."""
     shape = looked.shape
     selection = list(given) if given is not None else _default_selection(len(shape), shown)
@@ -480,7 +480,7 @@ def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
 def _tile(index: tuple[object, ...], number: int | None) -> Part:
     """Return a function that takes the rows and columns of one tile."""
 
-    def take(tensor: Any) -> Any:
+    def take(tensor: Any) -> object:
         shown = tensor[index] if number is None else tensor[index][number]
         return shown.reshape(1, 1) if shown.dim() == 0 else shown.unsqueeze(0) if shown.dim() == 1 else shown
 
@@ -491,7 +491,7 @@ class _Map:
     """A heat map: each point the mean of the finite elements of its block, marked where one is not finite."""
 
     def __init__(self, numbers: Any, row_block: int, column_block: int) -> None:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         rows, columns = numbers.shape
         self.height, self.width = -(-rows // row_block), -(-columns // column_block)
         blocks = torch.nn.functional.pad(
@@ -550,7 +550,7 @@ def _image(
     # Points of an image are square.
     step = max(-(-rows // height), -(-columns // width))
 
-    def take(tensor: Any) -> Any:
+    def take(tensor: Any) -> object:
         shown = tensor[index]
         return (shown.permute(1, 2, 0) if kind == CHANNELS_FIRST else shown)[::step, ::step]
 

@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.values.model import EvaluationError
 
 _MOST_SECONDS = 2.0
-_COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
+_COMPARISONS: dict[str, Callable[[Any, float], object]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -56,7 +56,7 @@ def search(chunks: Iterable[Any], text: str, after: int, dtype: str) -> tuple[in
     return (count, first, 1) if following is None else (count, following, before + 1)
 
 
-def _condition(text: str, dtype: str) -> Callable[[Any], Any]:
+def _condition(text: str, dtype: str) -> Callable[[object], Any]:
     torch = sys.modules["torch"]
     if text.lower() in ("nan", "inf"):
         return torch.isnan if text.lower() == "nan" else torch.isinf  # type: ignore[no-any-return]  # torch is untyped

@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
@@ -153,7 +154,7 @@ def _of_data(tensor: Tensor, is_wanted: Callable[[Any], bool], text_of: Callable
 
 
 def _range_text(data: Any) -> str | None:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if data.is_complex():
         return None
     if data.dtype == torch.bool:
@@ -321,9 +322,9 @@ STATISTICS = ("min", "max", "mean", "std", "NaNs", "Infs", "zeros")
 """The statistics that ``statistic`` computes; a tensor without dimensions has only ``value``."""
 
 
-def statistic(tensor: Any, name: str) -> Value:
+def statistic(tensor: Tensor, name: str) -> Value:
     """Compute one of ``STATISTICS``, or ``value``, over the tensor's data; the text says why if that fails."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     try:
         with data_reading():
             data = tensor.detach()
@@ -362,17 +363,17 @@ def number_text(number: object, dtype: str) -> str:
     return text
 
 
-def _magnitude(data: Any) -> Any:
+def _magnitude(data: Any) -> object:
     return data.abs() if data.is_complex() else data
 
 
-def _reducible(torch: Any, data: Any) -> Any:
+def _reducible(torch: ModuleType, data: Any) -> Any:
     """Convert small floats, which not every device can reduce."""
     small = data.is_floating_point() and data.element_size() < 2
     return data.to(torch.float32) if small else _magnitude(data)
 
 
-def _exact(torch: Any, data: Any) -> Any:
+def _exact(torch: ModuleType, data: Any) -> Any:
     """Convert whole numbers, which have no mean."""
     is_exact = data.is_floating_point() or data.is_complex()
     return _reducible(torch, data) if is_exact else data.to(torch.float64)
@@ -413,11 +414,11 @@ class SymbolicNumbers(Family):
 
     kind = "data"
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return the expression."""
         return str(expression_of(value))
 
-    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+    def children(self, value: object, expression: str | None, view: View) -> Children | None:
         """Return expression and hint."""
         parts = [("expression", str(expression_of(value))), ("hint", str(hint_of(value)))]
         return Deferred(lambda: [Variable(name, Value(text)) for name, text in parts], count=2)
@@ -427,11 +428,11 @@ class SymbolicNumbers(Family):
 class Modules(Family):
     """``nn.Module``: parameters, buffers, submodules, then other attributes."""
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return ``Linear module``. ``extra_repr`` is the user's code and is not called."""
         return f"<{self.type_name(value)} module>"
 
-    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+    def children(self, value: object, expression: str | None, view: View) -> Children | None:
         """Return parameters, buffers, submodules, attributes, class."""
         return Deferred(lambda: module_variables(value, expression, view))
 
@@ -466,7 +467,7 @@ class Arrays(Family):
         """Return dtype and shape."""
         return f"{qualified_name_of(type(value))} {value.dtype}[{', '.join(map(str, value.shape))}]"
 
-    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+    def children(self, value: object, expression: str | None, view: View) -> Children | None:
         """Return metadata, statistics and elements."""
         return ArrayChildren(value, expression, view)
 

@@ -39,7 +39,7 @@ class Blocks(Family):
         text = text if data is None else f"{text} = {data}"
         return f"{text} ({block.masked} of {block.data.numel()} masked)" if block.masked else text
 
-    def type_name(self, value: Any) -> str | None:
+    def type_name(self, value: object) -> str | None:
         """Return the name that programs use for it."""
         return "tl.tensor"
 
@@ -105,7 +105,7 @@ def _block_pointer_variables(handle: object) -> list[Variable]:
     return [Variable(name, Value(f"({', '.join(_numbers(part))})")) for name, part in found if part is not None]
 
 
-def _numbers(parts: Sequence[Any]) -> list[str]:
+def _numbers(parts: Sequence[object]) -> list[str]:
     return [str(part.data.item()) if hasattr(part, "data") else str(part) for part in parts]
 
 

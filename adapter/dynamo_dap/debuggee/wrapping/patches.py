@@ -37,8 +37,8 @@ class Outcome(NamedTuple):
 class Given(NamedTuple):
     """Replaces the arguments for the original."""
 
-    arguments: tuple[Any, ...]
-    named: dict[str, Any]
+    arguments: tuple[object, ...]
+    named: dict[str, object]
 
 
 class Result(NamedTuple):
@@ -84,7 +84,7 @@ class Patches:
         self.is_off = False
         """Whether one of its hooks failed."""
         self._on_failure = on_failure
-        self._hooks: list[tuple[_Place, Any]] = []
+        self._hooks: list[tuple[_Place, object]] = []
         _groups.add(self)
 
     @property
@@ -97,7 +97,7 @@ class Patches:
         """The names of its hooked functions."""
         return tuple(str(place.name) for place, _ in self._hooks)
 
-    def before(self, owner: Any, name: str | int, hook: Callable[..., object]) -> None:
+    def before(self, owner: object, name: str | int, hook: Callable[..., object]) -> None:
         """Call ``hook`` with the arguments before each call of ``owner.name``.
 
         ``owner`` is a module, a class, or a list or dictionary of functions. A hook of a class method gets the class
@@ -125,7 +125,7 @@ class Patches:
                     self._hooks.remove(added)
                     added[0].remove(added[1])
 
-    def replace(self, owner: Any, name: str, value: object) -> None:
+    def replace(self, owner: object, name: str, value: object) -> None:
         """Set ``owner.name`` to ``value``, which is not a function."""
         if not self.is_off:
             with _lock:
@@ -172,7 +172,7 @@ class Patches:
                 for report in list(reporters):
                     report(f"dynamo-dap: {self.feature} could not be switched off completely")
 
-    def _add(self, owner: object, name: str | int, hook: _Hook) -> tuple[_Place, Any] | None:
+    def _add(self, owner: object, name: str | int, hook: _Hook) -> tuple[_Place, object] | None:
         if self.is_off:
             return None
         with _lock:
@@ -236,7 +236,7 @@ class _Around(_Hook):
             return None
         return _Running(functools.partial(self._end, generator), given)
 
-    def _end(self, generator: Generator[Any, Outcome, Result | None], outcome: Outcome) -> Result | None:
+    def _end(self, generator: Generator[object, Outcome, Result | None], outcome: Outcome) -> Result | None:
         try:
             generator.send(outcome)
         except StopIteration as ended:
@@ -252,7 +252,7 @@ class _Call:
 
     __slots__ = ("_running", "answer", "given")
 
-    def __init__(self, hooks: tuple[_Around, ...], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def __init__(self, hooks: tuple[_Around, ...], arguments: tuple[object, ...], named: dict[str, object]) -> None:
         """Run the hooks before the original."""
         self._running: list[_Running] = []
         self.given = Given(arguments, named)
@@ -279,7 +279,7 @@ class _Call:
         while self._running:
             self._running.pop().end(Outcome(None, error))
 
-    def returned(self, result: object) -> Any:
+    def returned(self, result: object) -> object:
         """Inform the hooks that the original returned; return the caller's result."""
         while self._running:
             changed = self._running.pop().end(Outcome(result))
@@ -294,12 +294,12 @@ class _Call:
 class _Place:
     """The object at ``owner.name``, an attribute or an item."""
 
-    def __init__(self, owner: Any, name: str | int) -> None:
-        self._owner: Any = owner
+    def __init__(self, owner: object, name: str | int) -> None:
+        self._owner: object = owner
         self.name: Any = name
-        self._before: Any = None
+        self._before: object = None
         """The original; ``_INHERITED`` if the owner has it from a base class."""
-        self._ours: Any = _NOTHING
+        self._ours: object = _NOTHING
 
     def add(self, hook: Any) -> None:
         """Add a hook."""
@@ -337,7 +337,7 @@ _places: dict[tuple[int, str | int], _Place] = {}
 class _Function(_Place):
     """A function, and its wrapper while there are hooks."""
 
-    def __init__(self, owner: Any, name: str | int) -> None:
+    def __init__(self, owner: object, name: str | int) -> None:
         super().__init__(owner, name)
         self._hooks = _Hooks()
 
@@ -386,7 +386,7 @@ class _Hooks:
 
 def _wrapper(original: Any, hooks: _Hooks) -> Any:
     @functools.wraps(original, updated=() if isinstance(original, type) else functools.WRAPPER_UPDATES)
-    def wrapped(*arguments: Any, **named: Any) -> Any:
+    def wrapped(*arguments: object, **named: object) -> object:
         for before in hooks.before:
             before(*arguments, **named)
         if not hooks.around:
@@ -415,22 +415,22 @@ _WRAPPER: types.CodeType = _wrapper(lambda: None, _Hooks()).__code__
 class _Value(_Place):
     """A value that is replaced as long as any feature needs it."""
 
-    def __init__(self, owner: Any, name: str | int) -> None:
+    def __init__(self, owner: object, name: str | int) -> None:
         super().__init__(owner, name)
-        self._values: list[Any] = []
+        self._values: list[object] = []
 
-    def _now(self) -> Any:
+    def _now(self) -> object:
         # Settings of torch are not plain attributes of their module.
         return getattr(self._owner, self.name)
 
-    def add(self, hook: Any) -> None:
+    def add(self, hook: object) -> None:
         """Replace the present value."""
         if not self._values:
             self._before = self._now()
         self._values.append(hook)
         self._set(hook)
 
-    def remove(self, hook: Any) -> None:
+    def remove(self, hook: object) -> None:
         """Restore the earlier value, if the present one is still ours."""
         self._values.remove(hook)
         if not self._values:
@@ -438,7 +438,7 @@ class _Value(_Place):
         elif self._now() is self._ours:
             self._set(self._values[-1])
 
-    def _set(self, value: Any) -> None:
+    def _set(self, value: object) -> None:
         self._put(value)
         self._ours = self._now()
 

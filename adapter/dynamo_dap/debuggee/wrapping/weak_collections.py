@@ -66,10 +66,10 @@ class WeakValueDictionary(weakref.WeakValueDictionary[K, V]):
         _use_own(self, _remove_value)
 
 
-def with_own_callback(memo: object) -> WeakValueDictionary[Any, Any] | None:
+def with_own_callback(memo: object) -> WeakValueDictionary[object, object] | None:
     """Return a copy of one of the library's dictionaries of weak values; None for any other object."""
     if type(memo) is not weakref.WeakValueDictionary:
         return None
-    own: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+    own: WeakValueDictionary[object, object] = WeakValueDictionary()
     own.update(memo)
     return own

@@ -72,7 +72,7 @@ def tuple_form(items: Sequence[object]) -> SequenceForm:
 class SetForm:
     """Items without number."""
 
-    items: Sequence[Any]
+    items: Sequence[object]
     type_name: str = "set"
 
 
@@ -80,7 +80,7 @@ class SetForm:
 class MappingForm:
     """Keys and values."""
 
-    pairs: Sequence[tuple[Any, Any]]
+    pairs: Sequence[tuple[object, object]]
     type_name: str = "dict"
 
 
@@ -93,7 +93,7 @@ class InstanceForm:
     cls: type
     contents: Any = None
     """The form of what it contains, for a subclass of a builtin container."""
-    stored: dict[str, Any] = field(default_factory=dict)
+    stored: dict[str, object] = field(default_factory=dict)
     """The attributes that the traced code stored on it, as trackers."""
 
 
@@ -106,7 +106,7 @@ class FunctionForm:
     bound_to: object = None
     defaults: object = None
     keyword_defaults: object = None
-    closure: tuple[tuple[str, Any], ...] = ()
+    closure: tuple[tuple[str, object], ...] = ()
     function: types.FunctionType | None = None
     """The real function, if there is one."""
 
@@ -115,7 +115,7 @@ class FunctionForm:
 class CellForm:
     """A cell of a closure, shown as its contents."""
 
-    contents: Any
+    contents: object
     """A tracker; None for an empty cell."""
 
 
@@ -124,14 +124,14 @@ class Composite:
     """Anything else: a title, and its parts by name."""
 
     title: str
-    parts: tuple[tuple[str, Any], ...] = ()
+    parts: tuple[tuple[str, object], ...] = ()
     type_name: str | None = None
     code: types.CodeType | None = None
-    after: tuple[Any, ...] = ()
+    after: tuple[object, ...] = ()
     """Parts whose text follows the title, in parentheses."""
     is_call: bool = False
     """Whether parentheses follow the title even without parts: ``ValueError()``."""
-    rebuild: Callable[[Callable[[Any], Any]], Any] | None = None
+    rebuild: Callable[[Callable[[Any], Any]], object] | None = None
     """Makes the Python value, given a function that converts a part; None if nothing can compute with it."""
     cls: type | None = None
     """The value's class in ordinary Python, if Dynamo's placeholder has another."""

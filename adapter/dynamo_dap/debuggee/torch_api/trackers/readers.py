@@ -66,7 +66,7 @@ class _Reading:
     def __getitem__(self, name: str) -> Any:
         return self.fields[name]
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         return self.fields.get(name, default)
 
     @property
@@ -89,10 +89,10 @@ class _Reading:
     def stored(self) -> dict[str, Any]:
         return pending_attributes(self.tx, self.tracker)
 
-    def form_of(self, tracker: Any) -> Form:
+    def form_of(self, tracker: object) -> Form:
         return form_of(self.tx, tracker)
 
-    def instance(self, value: Any, cls: type | None = None, contents: Form | None = None) -> InstanceForm:
+    def instance(self, value: object, cls: type | None = None, contents: Form | None = None) -> InstanceForm:
         return InstanceForm(value, cls or type(value), contents, self.stored)
 
 
@@ -110,7 +110,7 @@ def _reads(*names: str) -> Callable[[Reader], Reader]:
     return register
 
 
-def form_of(tx: Translator, tracker: Any) -> Form:
+def form_of(tx: Translator, tracker: object) -> Form:
     """Return the form of a tracker. Nothing is realized, guarded or added to the graph."""
     tracker = unwrapped(tracker)
     names = class_names(tracker)
@@ -142,7 +142,7 @@ def _in_words(class_name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", stem).replace("_", " ").lower()
 
 
-def _of(title: str, parts: tuple[tuple[str, Any], ...], type_name: str | None = None, **others: Any) -> Composite:
+def _of(title: str, parts: tuple[tuple[str, object], ...], type_name: str | None = None, **others: Any) -> Composite:
     """Return a form that shows all its parts behind its title."""
     return Composite(title, parts, type_name, after=tuple(part for _, part in parts), **others)
 
@@ -386,7 +386,7 @@ def _view(read: _Reading) -> Form:
     form = read.form_of(read["dv_dict"])
     pairs = form.pairs if isinstance(form, MappingForm) else ()
     parts = {"keys": [key for key, _ in pairs], "values": [value for _, value in pairs]}.get(kind)
-    items: list[Any] = parts if parts is not None else [tuple_form(pair) for pair in pairs]
+    items: list[object] = parts if parts is not None else [tuple_form(pair) for pair in pairs]
     return SequenceForm(items, f"dict_{kind}", f"dict_{kind}([", "])")
 
 
@@ -539,7 +539,7 @@ def _map(read: _Reading) -> Form:
     return _of("map", (("function", read["fn"]), *((str(at), each) for at, each in enumerate(iterables))), "map")
 
 
-def _listed(read: _Reading, value: Any) -> list[Any]:
+def _listed(read: _Reading, value: Any) -> list[object]:
     if is_tracker(value) and not is_unrealized(unwrapped(value)):
         form = read.form_of(value)
         return list(form.items) if isinstance(form, SequenceForm) else [value]
