@@ -76,8 +76,8 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 unit: $(READY)  ## Every test in Python, or those that ARGUMENTS name
 	$(PYTEST) $(ARGUMENTS)
 
-unit-core: $(READY)
-	$(PYTEST) $(CORE) $(ARGUMENTS)
+unit-core: $(READY)  # "make check" has run the tests of plain English
+	$(PYTEST) $(CORE) --ignore=tests/structure/test_plain_english.py $(ARGUMENTS)
 
 unit-long: $(READY) $(RELEASE_READY) $(DOCS_READY) $(TYPESCRIPT_READY)  # so that no test of a release is left out
 	$(PYTEST) $(LONG) $(ARGUMENTS)

@@ -20,6 +20,9 @@ _LONG_FILES = (
     "tests.compile_time.test_walks",
     "tests.compile_time.test_value_stops",
     "tests.records.test_facts_of_compiles",
+    "tests.records.test_remedies",
+    "tests.records.test_stops_agree_with_torch",
+    "tests.language_server.test_code_actions",
     "tests.eager.test_peer",
 )
 """Beginnings of module names. All their tests may be long: others of ``make test`` have the same features."""
