@@ -20,6 +20,7 @@ import pytest
 
 from dynamo_dap.protocol.contract import AUTHORIZE
 from dynamo_dap.protocol.framing import frame
+from dynamo_dap.protocol.local_sockets import connect_locally
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
@@ -109,7 +110,7 @@ def set_again(session: Session) -> None:
 def unauthenticated(address: tuple[str, int], dice: random.Random, bodies: list[bytes], messages: int) -> None:
     """Connect again and again, each time send something, and read what comes until it is cut off, or all is sent."""
     for _ in range(messages):
-        with socket.create_connection(address, 20) as connection:
+        with connect_locally(*address, timeout=20) as connection:
             connection.settimeout(20)
             with contextlib.suppress(OSError):  # cut off already
                 connection.sendall(mutated_stream(dice, bodies))
