@@ -468,7 +468,7 @@ def _add_answers(server: RecordServer) -> None:
         return server.actions(params)
 
     @server.command(TRY_FIX)
-    async def try_fix(*given: object) -> None:
+    async def try_fix(*given: Any) -> None:  # pygls converts arguments by their annotations
         server.try_fix(given)
 
     @server.command(OPEN_RECORD)
