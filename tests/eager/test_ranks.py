@@ -124,10 +124,10 @@ def test_a_rank_that_is_held_does_not_end_the_job(family: Family) -> None:
     family.parent.timeline.wait_until(lambda: family.parent.output("stdout").count("begins") == 2, "the others begin")
     time.sleep(2 * seconds)  # not for something to happen: this is the hold
     held.go_on(at="eager")
-    waiting.timeline.wait_until(lambda: "would have ended that" in waiting.output("console"), "it says so")
+    waiting.timeline.wait_until(lambda: "would have ended after" in waiting.output("console"), "it says so")
     held.resume()
     wait_for_end(family, 3)
-    assert "would have ended that" not in held.output("console"), "it was over"
+    assert "would have ended after" not in held.output("console"), "it was over"
     for child in ranks.values():
         assert "up to 1 day for each other" in child.output("console")
         assert "not 0:00:03" in child.output("console")
@@ -314,7 +314,7 @@ def test_ranks_that_run_already_are_attached_to_by_one_configuration(family: Fam
         held.set_breakpoints(program, "step", condition="rank == 0")
         stop = held.wait_for_stop("breakpoint", at="step")
         # Its group was made before anybody attached.
-        waiting.timeline.wait_until(lambda: "would have ended that" in waiting.output("console"), "it says so")
+        waiting.timeline.wait_until(lambda: "would have ended after" in waiting.output("console"), "it says so")
         held.set_breakpoints(program)
         stop.frame.evaluate("is_over.fill_(1)", "repl")
         held.resume()
