@@ -12,6 +12,7 @@ from dynamo_dap.diff.comparing import compare_runs
 from dynamo_dap.diff.model import Difference
 from dynamo_dap.diff.sides import Run, command_of, read_side
 from tests.client.zygote import python
+from tests.records.programs import CALLS_IN_DYNAMO
 
 NOISY = """\
 import sys, torch
@@ -81,17 +82,28 @@ total(torch.linspace(0, 5, 1_000_003))
 """
 THREADS = f"""\
 {NOISY}
-import threading
+{CALLS_IN_DYNAMO}
+import threading, time
 
 def score(x):
     return noisy(x.cos()).sum()
 
-compiled = torch.compile(score, backend="eager", dynamic=False)
+def backend(graph, inputs):
+    while threads and "together" in sys.argv and calls_in_dynamo() < len(threads):
+        time.sleep(0.01)
+    threads.clear()
+    return graph
+
+threads = []
+compiled = torch.compile(score, backend=backend, dynamic=False)
 compiled(torch.ones(10))
-threads = [threading.Thread(target=compiled, args=(torch.full((30,), float(at)),)) for at in range(4)]
-for each in threads:
+started = [threading.Thread(target=compiled, args=(torch.full((30,), float(at)),)) for at in range(4)]
+threads = list(started)
+for each in started:
     each.start()
-for each in threads:
+    if "together" not in sys.argv:
+        each.join()
+for each in started:
     each.join()
 """
 
@@ -147,6 +159,15 @@ def test_calls_on_other_threads_are_compared_by_what_they_are_given(tmp_path: Pa
     (found,) = _values(one, _run(tmp_path / "b.py", THREADS, "0.5"))
     assert "mine.noisy" in found.text
     assert _line(found, THREADS) == "return noisy(x.cos()).sum()"
+
+
+def test_threads_that_compile_the_same_call_at_once_make_no_difference(tmp_path: Path) -> None:
+    one, other = _run(tmp_path / "a.py", THREADS, "0"), _run(tmp_path / "b.py", THREADS, "0 together")
+    counts = [len(list(run.records[0].compiles())) for run in (one, other)]
+    assert counts == [2, 5], "torch compiles the call once for each thread that waits"
+    found = compare_runs(one, other)
+    assert not found.differs, found.differences
+    assert any("an earlier compile accepts" in text for text in found.not_compared)
 
 
 @pytest.mark.long

@@ -236,3 +236,44 @@ for n in (3, 4, 6, 9, 5):
     compiled(torch.ones(n, 2))
 """
 """Recompiles for each length of a list, after its first size became dynamic."""
+
+CALLS_IN_DYNAMO = """\
+import sys
+
+def calls_in_dynamo():
+    # Counts the threads that found no compile in the cache, and now compile or wait for torch's lock.
+    count = 0
+    for frame in sys._current_frames().values():
+        while frame is not None and not frame.f_code.co_filename.endswith("convert_frame.py"):
+            frame = frame.f_back
+        count += frame is not None
+    return count
+
+"""
+"""For programs whose threads compile a call at the same time."""
+AT_ONCE = f"""\
+import sys, threading, time, torch
+{CALLS_IN_DYNAMO}
+def backend(graph, inputs):
+    global expected
+    while calls_in_dynamo() < expected:
+        time.sleep(0.01)
+    expected = 0
+    return graph
+
+@torch.compile(backend=backend, dynamic=False)
+def score(x):
+    return x.cos().sum()
+
+expected = 0
+score(torch.ones(10))
+if "before" in sys.argv:
+    score(torch.ones(30))
+expected = 4
+threads = [threading.Thread(target=score, args=(torch.ones(30),)) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+"""Four threads compile a call at the same time; with the argument ``before``, it is compiled before they start."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from tests.client import Session
-from tests.records.programs import GROWS, Case, write
+from tests.records.programs import AT_ONCE, GROWS, Case, write
 from tests.records.test_graph_break_stops import info_of, launch
 
 SPECIALIZES = Case(
@@ -57,6 +57,19 @@ def test_the_advice_is_about_the_newest_compile(session: Session, tmp_path: Path
     assert "expected 3, actual 6" in second
     assert "Advice (not tried): each length" in second
     assert "maybe_mark_dynamic" not in second
+    session.request("setExceptionBreakpoints", {"filters": []})
+    assert session.run_to_end() == 0
+
+
+def test_a_call_that_another_thread_compiled_meanwhile(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(AT_ONCE, encoding="utf-8")
+    launch(session, program, "recompile")
+    assert "expected 10, actual 30" in info_of(session, session.wait_for_stop("exception"))["description"]
+    stop = session.go_on()
+    assert info_of(session, stop)["exceptionId"] == "Recompile: score [0/2]"
+    assert "0/1 accepts the call now" in info_of(session, stop)["description"]
+    assert "call it once with such arguments" in info_of(session, stop)["description"]
     session.request("setExceptionBreakpoints", {"filters": []})
     assert session.run_to_end() == 0
 

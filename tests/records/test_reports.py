@@ -36,7 +36,17 @@ from tests.client import Session
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
-from tests.records.programs import BREAKS, GROWS, IS_REFERENCE, MORE_BREAKS, RECOMPILES, Case, write, write_explained
+from tests.records.programs import (
+    AT_ONCE,
+    BREAKS,
+    GROWS,
+    IS_REFERENCE,
+    MORE_BREAKS,
+    RECOMPILES,
+    Case,
+    write,
+    write_explained,
+)
 
 _BREAK = re.compile(r"^Graph break (?:\(.*\) )?in user code at (?P<path>.+):(?P<line>\d+)$")
 
@@ -597,3 +607,24 @@ def test_an_attribute_that_changed_once_causes_one_compile(tmp_path: Path) -> No
     command("run", "program.py", folder=tmp_path)
     items = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
     assert {item.subject: len(item.compiles) for item in items} == {"len(self.seen)": 2, "self.mode": 1}
+
+
+def test_threads_that_compile_the_same_call_at_once_are_named(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(AT_ONCE, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
+    found = read_record(next(tmp_path.rglob(f"*{SUFFIX}")))
+    items = {item.subject: item for item in what_to_do(found)}
+    assert {subject: len(item.compiles) for subject, item in items.items()} == {
+        "size 0 of x": 1,
+        "calls that an earlier compile accepts": 3,
+    }
+    assert "before they start" in items["calls that an earlier compile accepts"].advice[0]
+    shown = command("report", folder=tmp_path).stdout
+    assert "Unexpected recompilation" not in shown
+    assert shown.count("accepts the call now") == 1 + 2 + 3
+    # The advice helps.
+    (tmp_path / "again").mkdir()
+    shutil.copy(tmp_path / "program.py", tmp_path / "again")
+    command("run", "program.py", "before", folder=tmp_path / "again")
+    (function,) = read_record(next((tmp_path / "again").rglob(f"*{SUFFIX}"))).functions
+    assert len(function.compiles) == 2

@@ -14,6 +14,7 @@ from dynamo_dap.checking.findings import SKIPPED, Finding, findings_in
 from dynamo_dap.records import model
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Kind
+from dynamo_dap.records.raced_compiles import accepts_now, failure_text
 from dynamo_dap.records.texts import readable_graph, recorded_line, source_line
 
 
@@ -179,7 +180,7 @@ def _failed_guard(record: Record, failure: model.GuardFailure) -> FailedGuard:
         *_line(record, failure.place),
         compile_id=failure.compile_id,
         guard=failure.expression,
-        text=failure.text or _with_values(failure),
+        text=failure_text(failure) if accepts_now(failure.expression) else failure.text or _with_values(failure),
         then=failure.value_then,
         now=failure.value_now,
     )

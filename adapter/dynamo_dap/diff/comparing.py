@@ -25,6 +25,7 @@ from dynamo_dap.diff.sides import CannotCompare, Run
 from dynamo_dap.diff.values import differing_values
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, Graph, Guard, counts_of
+from dynamo_dap.records.raced_compiles import failure_text, is_raced
 from dynamo_dap.records.texts import counted, is_readable_source
 
 _CONTEXT = 3
@@ -199,6 +200,10 @@ class _Records:
 
     def _of_function(self, one: CompiledFunction, other: CompiledFunction) -> Iterator[Difference]:
         parts_a, parts_b = _parts(one), _parts(other)
+        if any(map(is_raced, [*one.compiles, *other.compiles])):
+            self._comparison.leave_out(
+                "compiles of calls that an earlier compile accepts: with threads, their number varies from run to run"
+            )
         for key in [*parts_a, *(key for key in parts_b if key not in parts_a)]:
             for compiled, match in zip_longest(parts_a.get(key, []), parts_b.get(key, [])):
                 if compiled is not None and match is not None:
@@ -209,7 +214,7 @@ class _Records:
     def _alone(self, function: CompiledFunction, one: Compile | None, other: Compile | None) -> Difference:
         compiled = one or other
         assert compiled is not None
-        why = compiled.recompiled or [failure.text or failure.reason for failure in compiled.failures]
+        why = compiled.recompiled or [failure_text(failure) for failure in compiled.failures]
         reason = f": {why[0]}" if why else ""
         return Difference(
             "recompile" if why else "function",
@@ -364,9 +369,7 @@ class _Records:
             return
 
     def _reasons(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
-        of_a, of_b = (
-            [(failure.text or failure.expression) for failure in compiled.failures] for compiled in (one, other)
-        )
+        of_a, of_b = ([failure_text(failure) for failure in compiled.failures] for compiled in (one, other))
         if self._are_alike and list(map(normal_text, of_a)) != list(map(normal_text, of_b)):
             text = f"{one.name} is compiled again for other reasons"
             diff = unified(of_a, of_b)
@@ -382,9 +385,11 @@ def _is_same_break(one: tuple[object, ...] | None, other: tuple[object, ...] | N
 
 
 def _parts(function: CompiledFunction) -> dict[str, list[Compile]]:
-    """Return a function's compiles: its own, and those of its resume functions."""
+    """Return a function's compiles, and those of its resume functions, but none that threads made at the same time."""
     parts: dict[str, list[Compile]] = {}
     for compiled in function.compiles:
+        if is_raced(compiled):
+            continue
         parts.setdefault(normal_name(compiled), []).append(compiled)
     return parts
 

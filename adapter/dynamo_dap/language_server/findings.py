@@ -19,6 +19,7 @@ from dynamo_dap.records.changing_lines import lines_that_change
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
+from dynamo_dap.records.raced_compiles import accepts_now, failed_guard_text, failure_text, raced_items
 
 
 class Kind(Enum):
@@ -218,7 +219,8 @@ def _recompiled(
     values = f" (then {failure.value_then}, now {failure.value_now})" if failure.value_now is not None else ""
     alone = CompiledFunction(function.name, function.place, [msgspec.structs.replace(compiled, failures=[failure])])
     # A value that a later compile accepts did not cause this one: advice about it would not help.
-    items = changes_of(alone) if failure in causes_of(compiled, function) else []
+    items = list(raced_items([alone]))
+    items += changes_of(alone) if failure in causes_of(compiled, function) else []
     advice = dict.fromkeys(text for item in items for text in item.advice)
     changed = next((one for item in items if (one := changes(item.subject)).places), None)
     related = [Related(compiled.caller, "this call was compiled again")] if compiled.caller else []
@@ -228,8 +230,8 @@ def _recompiled(
         at,
         "\n".join(
             [
-                f"Recompiled: {failure.text or failure.expression}",
-                f"A guard of [{failure.compile_id}] failed{values}",
+                f"Recompiled: {failure_text(failure)}",
+                *([] if accepts_now(failure.expression) else [f"A guard of [{failure.compile_id}] failed{values}"]),
                 *(f"Advice (not tried): {text}" for text in advice),
             ]
         ),
@@ -245,10 +247,7 @@ def _recompiled(
 
 def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Finding:
     at = function.place or Place("", 1)
-    reasons = [
-        Related(failure.place or at, f"a guard of [{failure.compile_id}] failed: {failure.text or failure.expression}")
-        for failure in compiled.failures
-    ]
+    reasons = [Related(failure.place or at, failed_guard_text(failure)) for failure in compiled.failures]
     then = "the call fails, because of fullgraph=True" if compiled.state == "failed" else "runs eagerly from here on"
     message = f"Recompile limit: {function.name} was compiled too often ({limit}) and {then}"
     return Finding(

@@ -18,6 +18,7 @@ from dynamo_dap.records.draft_exports import export_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
+from dynamo_dap.records.raced_compiles import is_raced, raced_items
 from dynamo_dap.records.raised_items import raised_items
 from dynamo_dap.records.settings import Setting, settings_of_break, settings_of_failure
 from dynamo_dap.records.superseded import is_superseded
@@ -64,7 +65,7 @@ def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Ite
     reported = {(item.function, item.subject) for item in changes}
     specialized = [item for item in _specialized(functions) if (item.function, item.subject) not in reported]
     items = [*_failures(functions), *raised_items(functions), *_limits(functions), *_breaks(functions)]
-    items += [*specialized, *_merged(changes)]
+    items += [*specialized, *_merged(changes), *raced_items(functions)]
     items += cuda_graph_items(functions)
     items += export_items(record.export_problems if only is None else ())
     order = list(Kind)
@@ -368,10 +369,11 @@ def changes_of(function: CompiledFunction) -> list[Item]:
 
 def causes_of(compiled: Compile, function: CompiledFunction) -> list[GuardFailure]:
     """Return the failed guards to which a recompile is due."""
-    subjects = {(failure.compile_id, _read(failure).subject) for failure in compiled.failures}
+    failures = [] if is_raced(compiled) else compiled.failures
+    subjects = {(failure.compile_id, _read(failure).subject) for failure in failures}
     return [
         failure
-        for failure in compiled.failures
+        for failure in failures
         if not is_superseded(failure, _read(failure).subject, compiled, function, subjects)
     ]
 

@@ -18,6 +18,7 @@ from dynamo_dap.records.events import Record
 from dynamo_dap.records.html_shell import html_shell, page_file
 from dynamo_dap.records.items import Item, Kind, at, caller_of, not_tried
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
+from dynamo_dap.records.raced_compiles import failed_guard_text, failure_text
 from dynamo_dap.records.size_texts import size_lines
 from dynamo_dap.records.texts import counted, digest_of_line, readable_graph, recorded_line, sharding_text, source_lines
 
@@ -190,7 +191,7 @@ def _bars(compiled: Compile, row: int, first: float) -> Iterator[dict[str, objec
     start = (compiled.began or 0.0) - first
     end = start + (compiled.seconds or 0.0)
     shares = shares_of(compiled)
-    reasons = [failure.text or failure.expression for failure in compiled.failures]
+    reasons = [failure_text(failure) for failure in compiled.failures]
     lines = [f"{compiled.seconds:.2f} s in all", *(f"again: {reason}"[:90] for reason in reasons[:3])]
     title = f"{compiled.name} [{compiled.id}]"
     common = {"function": row, "title": title, "lines": lines, "anchor": _anchor(compiled)}
@@ -340,8 +341,7 @@ def _compile(record: Record, function: CompiledFunction, compiled: Compile, link
     parts = [_line(record, "Called at", caller)] if caller is not None else []
     parts += [] if compiled.sharding is None else [f"<p>FSDP: {escape(sharding_text(compiled.sharding))}</p>"]
     parts += [
-        f"<p>A guard of [{escape(failure.compile_id)}] failed: {escape(failure.text or failure.expression)}"
-        f"{_at(', guarded at', failure.place)}</p>"
+        f"<p>Recompile: {escape(failed_guard_text(failure))}{_at(', guarded at', failure.place)}</p>"
         for failure in compiled.failures
     ]
     parts += [

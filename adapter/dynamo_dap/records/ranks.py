@@ -20,6 +20,7 @@ from dynamo_dap.records.file import UnreadableRecord, program_of, read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.input_names import user_name
 from dynamo_dap.records.model import Compile, Place, Sharding
+from dynamo_dap.records.raced_compiles import failure_text
 
 _COLLECTIVE = re.compile(r"(?:_c10d_functional|_dtensor|c10d)\w*[.:]+(\w+)")
 _NO_COLLECTIVES = frozenset({"wait_tensor"})
@@ -235,9 +236,7 @@ def _alone(rank: int, compiled: Compile, others: str) -> Divergence:
     why = next(iter(compiled.failures), None)
     if why is None:
         return Divergence(rank, f"has compiled it {others}", compiled.caller or compiled.place)
-    return Divergence(
-        rank, f"has compiled it again {others}: {why.text or why.expression}", why.place or compiled.caller
-    )
+    return Divergence(rank, f"has compiled it again {others}: {failure_text(why)}", why.place or compiled.caller)
 
 
 def _of_rank(rank: int, compiled: Compile) -> RankCompile:
@@ -251,7 +250,7 @@ def _of_rank(rank: int, compiled: Compile) -> RankCompile:
         len(compiled.breaks),
         compiled.guard_count,
         compiled.seconds,
-        None if why is None else why.text or why.expression,
+        None if why is None else failure_text(why),
         [
             Collective(match[1], node.value, node.place)
             for graph in compiled.graphs

@@ -18,6 +18,7 @@ from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, caller_of, not_tried
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
+from dynamo_dap.records.raced_compiles import failed_guard_text
 from dynamo_dap.records.size_texts import are_explained, short_size_line, size_lines
 from dynamo_dap.records.texts import counted, recorded_line, sharding_text
 
@@ -152,7 +153,7 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
         console.print(_indented(f"called at {caller.path}:{caller.line}"))
     for failure in compiled.failures:
         where = f" at {failure.place.path}:{failure.place.line}" if failure.place is not None else ""
-        line = f"a guard of [{failure.compile_id}] failed: {failure.text or failure.expression}{where}"
+        line = f"{failed_guard_text(failure)}{where}"
         console.print(f"    [cyan]Recompile[/cyan]: {escape(line)}")
     for found in compiled.breaks:
         where = f" at {found.place.path}:{found.place.line}" if found.place is not None else ""

@@ -30,6 +30,7 @@ from dynamo_dap.protocol.cache_entries import EntriesBody, EntryGraph, EntryMiss
 from dynamo_dap.protocol.contract import STATEMENTS
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
+from dynamo_dap.records.raced_compiles import accepts_now
 from dynamo_dap.records.texts import readable_graph
 
 
@@ -82,7 +83,7 @@ def _backend(compiled: Compile | None) -> str | None:
 
 def _failures(function: CompiledFunction | None, compile_id: str) -> list[GuardFailure]:
     failures = [failure for one in function.compiles for failure in one.failures] if function is not None else []
-    return [one for one in failures if one.compile_id == compile_id]
+    return [one for one in failures if one.compile_id == compile_id and not accepts_now(one.expression)]
 
 
 def _last_miss(function: CompiledFunction | None, compile_id: str) -> EntryMiss | None:

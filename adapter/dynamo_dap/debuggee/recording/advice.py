@@ -11,6 +11,14 @@ from dynamo_dap.debuggee.torch_api.recompiles import Failure
 from dynamo_dap.records.advice import changes_of
 from dynamo_dap.records.items import Item
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
+from dynamo_dap.records.raced_compiles import accepts_now, raced_items
+
+
+def failed_guard_line(failure: Failure) -> str:
+    """Return ``A guard of 0/0 failed: ...``, in torch's words."""
+    if accepts_now(failure.expression):
+        return f"{failure.compile_id} accepts the call now: another thread may have compiled it at the same time"
+    return f"A guard of {failure.compile_id} failed: {failure.expression}"
 
 
 def advice_about(compiling: FrameCompile, failures: Sequence[Failure]) -> list[str]:
@@ -28,7 +36,8 @@ def advice_about(compiling: FrameCompile, failures: Sequence[Failure]) -> list[s
 
 
 def _changes(compiling: FrameCompile, name: str, failed: list[GuardFailure]) -> list[Item]:
-    return changes_of(CompiledFunction(name, None, [Compile(str(compiling.compile_id), name, failures=failed)]))
+    function = CompiledFunction(name, None, [Compile(str(compiling.compile_id), name, failures=failed)])
+    return [*changes_of(function), *raced_items([function])]
 
 
 def _number_of(compile_id: str) -> int:

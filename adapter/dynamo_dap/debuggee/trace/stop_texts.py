@@ -13,7 +13,7 @@ from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientOfInput
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, BadInput, BadOperation, Kinds
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
-from dynamo_dap.debuggee.recording.advice import advice_about
+from dynamo_dap.debuggee.recording.advice import advice_about, failed_guard_line
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
@@ -264,7 +264,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
     lines: list[str] = []
     links: list[str] = []
     for failure in failures:
-        lines.append(f"A guard of {failure.compile_id} failed: {failure.expression}")
+        lines.append(failed_guard_line(failure))
         then, now = past_and_present_values(failure, compiling.frame)
         if then is not None:
             lines.append(f"  value then: {then}")

@@ -1,0 +1,59 @@
+"""Describes failed guards, and finds compiles for calls that an earlier compile accepts. It has no side effects.
+
+Torch looks for a compile in its cache without a lock, and compiles with one. Threads that call a function at the same
+time, with arguments for which it has no compile, therefore compile it one after the other. Before each compile, torch
+checks the guards of the earlier ones again, to report why they failed, and notes where all hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dynamo_dap.records.items import Item, Kind, called, caller_of
+from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
+from dynamo_dap.records.texts import counted
+
+_ACCEPTED = "Unexpected recompilation: runtime guards failed even though they passed"
+"""How torch's text begins where all guards of an earlier compile hold."""
+
+
+def accepts_now(expression: str) -> bool:
+    """Return whether a failed guard, in torch's words, is none: all guards held when torch checked again."""
+    return expression.startswith(_ACCEPTED)
+
+
+def is_raced(compiled: Compile) -> bool:
+    """Return whether an earlier compile accepts the call for which this one was made."""
+    return any(accepts_now(failure.expression) for failure in compiled.failures)
+
+
+def failure_text(failure: GuardFailure) -> str:
+    """Return why an earlier compile could not be used: ``size 0 of x was 10 and is 30``."""
+    if accepts_now(failure.expression):
+        return f"[{failure.compile_id}] accepts the call now; another thread may have compiled it at the same time"
+    return failure.text or failure.expression
+
+
+def failed_guard_text(failure: GuardFailure) -> str:
+    """Return a sentence about a failed guard: ``a guard of [0/0] failed: size 0 of x was 10 and is 30``."""
+    text = failure_text(failure)
+    return text if accepts_now(failure.expression) else f"a guard of [{failure.compile_id}] failed: {text}"
+
+
+def raced_items(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    """Yield one finding for each function that was compiled for calls that an earlier compile accepts."""
+    for function in functions:
+        raced = [compiled for compiled in function.compiles if is_raced(compiled)]
+        if raced:
+            yield Item(
+                Kind.CHANGE,
+                f"{function.name} was compiled {counted(len(raced), 'time')} for calls that an earlier compile accepts",
+                ["its guards held when torch checked them again: another thread may have compiled it meanwhile"],
+                ["where threads call it: call it once with such arguments before they start"],
+                place=function.place,
+                callers=called(caller_of(function, compiled) for compiled in raced),
+                compiles=[compiled.id for compiled in raced],
+                seconds=sum(compiled.seconds or 0.0 for compiled in raced),
+                function=function.name,
+                subject="calls that an earlier compile accepts",
+            )
