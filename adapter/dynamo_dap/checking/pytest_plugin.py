@@ -1,9 +1,8 @@
 """Checks in pytest what each test compiles, by assertions or in a report.
 
 ``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test that compiles otherwise, the fixture ``compiles`` reports
-compiles to the test, and ``--torch-compile-report`` lists every test. Tests that use none of these import nothing. Runs
-on the main thread of the test process; with pytest-xdist, of each worker, whose lists are merged in the printing
-process.
+compiles to the test, and ``--torch-compile-report`` lists every test. Without these, it imports nothing. Runs on
+the main thread of the test process; with pytest-xdist, of each worker, and the printing process merges their lists.
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from dynamo_dap.checking.compiles import Recording
 
 _OPTION = "--torch-compile-report"
-_MARKER = "compiles(graphs=None, breaks=None, recompiles=None): what the test has torch.compile make, exactly"
+_MARKER = (
+    "compiles(graphs=None, breaks=None, recompiles=None): the exact counts of what torch.compile makes in the test"
+)
 _COUNTS = ("graphs", "breaks", "recompiles")
 _MADE = pytest.StashKey[dict[str, object]]()
 _ATTRIBUTE = "torch_compile"

@@ -52,8 +52,8 @@ _FIRST = 66
 _FUNCTIONS = 15
 _LINES = 5
 _PASSES = 10
-_WRITING = "the profiler's end"
-_END = "the interpreter's end"
+_WRITING = "writing this profile"
+_END = "interpreter shutdown"
 _ANSWERS = {"hit": "hit", "miss": "missed", "bypass": "bypassed", "disabled": "off"}
 _SHARE = 0.02
 """A function's line is listed from this share of its time on."""
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
         wall = time.perf_counter() - began
         written = own_stem.with_name(own_stem.name + OWN)
         if not written.exists():
-            return _fail("the program wrote no profile: it did not end in an orderly way", status)
+            return _fail("the program wrote no profile: it was killed or crashed", status)
         profile = read_profile(written)
         run = _Run(profile, wall, written.stat().st_mtime - description.began)
         others = _others(own_stem)
@@ -140,7 +140,9 @@ def _others(stem: Path) -> dict[int, Profile | None]:
 def _print_others(others: dict[int, Profile | None], console: Console) -> None:
     if not others:
         return
-    table = _table("Processes that it started, in files with their numbers", "program", "process", "compiles", "time")
+    table = _table(
+        "Child processes (each has its own files, named with its id)", "program", "process", "compiles", "time"
+    )
     for process, other in others.items():
         if other is None:
             table.add_row("[yellow]killed, or still running: it wrote no profile[/yellow]", str(process))
@@ -201,7 +203,9 @@ def print_profile(run: _Run, console: Console) -> None:
     for problem in profile.problems:
         console.print(f"[yellow]{escape(problem)}[/yellow]")
     if profile.is_cut:
-        console.print("[yellow]There were too many events: the files show the order of the first of them.[/yellow]")
+        console.print(
+            "[yellow]There were too many events: sums are complete, but the files order only the first ones.[/yellow]"
+        )
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -222,7 +226,7 @@ def _print_stages(run: _Run, console: Console) -> None:
     for track in profile.tracks:
         for stage, spent in stage_times(profile, track).items() if not track.is_main else ():
             others[stage] = others.get(stage, 0) + spent
-    names = ["stage", "main thread", "of it", *(["other threads"] if others else [])]
+    names = ["stage", "main thread", "share", *(["other threads"] if others else [])]
     table = _table("Where the time goes", *names)
     for stage, spent in sorted(main.items(), key=lambda item: -item[1]):
         beside = [_seconds(others.pop(stage)) if stage in others else ""] if len(names) > 3 else []
@@ -232,9 +236,9 @@ def _print_stages(run: _Run, console: Console) -> None:
     console.print(table)
     cost, record = profile.cost / 1e9 + run.writing, main.get(OURS, 0) / 1e9
     console.print(
-        f"[dim]The process took {wall:.3f} s; {cost:.3f} s of it ({cost / wall:.1%}) for the profiler: "
-        f"{record:.3f} s to record and to time guards, {run.writing:.3f} s to write the files at the end. The rest is "
-        f"for {counted(profile.notices, 'notice')}.[/dim]\n"
+        f"[dim]The process took {wall:.3f} s. The profiler took {cost:.3f} s of it ({cost / wall:.1%}): "
+        f"{record:.3f} s to record and to time guards, {run.writing:.3f} s to write the files, and the rest "
+        f"to time {counted(profile.notices, 'event')}.[/dim]\n"
     )
 
 
@@ -251,7 +255,7 @@ def _print_compiles(profile: Profile, console: Console) -> None:
         again = restarts.get(name, [])
         table.add_row(escape(name), _seconds(spent), str(len(again)) if again else "")
         for reason in again:
-            table.add_row(f"[dim]  begun again: {escape(reason.splitlines()[0])}[/dim]")
+            table.add_row(f"[dim]  restarted: {escape(reason.splitlines()[0])}[/dim]")
     console.print(table)
     console.print()
 
@@ -294,7 +298,7 @@ def _print_passes(profile: Profile, console: Console) -> None:
     others = sorted(
         ((name, *known) for name, known in phases.items() if not name.startswith("pass.")), key=lambda one: -one[2]
     )
-    for title, rows in (("torch's phases, each with what is in it", others), ("Passes over graphs", passes)):
+    for title, rows in (("torch's phases, each including inner phases", others), ("Passes over graphs", passes)):
         if rows:
             table = _table(title, "", "calls", "time")
             for name, calls, spent in rows if title.startswith("torch") else rows[:_PASSES]:

@@ -1,6 +1,6 @@
 """Defines a profile: each thread's call tree, own times, and the order in which calls ran.
 
-Written once, when the debugged program ends, and read by the command. The structs are for any thread. Times are in
+Written once, when the debugged program ends, and read by the command. Any thread may use the structs. Times are in
 nanoseconds, from the beginning of the process.
 """
 
@@ -16,11 +16,7 @@ from dynamo_dap.protocol.output_files import GENERATOR
 
 VERSION = 1
 PROGRAM, IMPORT, COMPILE, PHASE, FUNCTION, OWN = "program", "import", "compile", "phase", "function", "own"
-"""Kinds of frames:
-
-the program itself, an import, a compile, one of torch's phases, a function that Dynamo traces, and the debugger's other
-work.
-"""
+"""Kinds of frames. ``OWN`` is the debugger's own work, ``FUNCTION`` a function that Dynamo traces."""
 
 _STAGES = (
     ("tracing", ("bytecode_tracing", "_compile.compile_inner", "compile_attempt", "dynamo", "insert_deferred", "gc")),
@@ -43,7 +39,7 @@ _STAGES = (
 OTHERS = "the program and compiled calls"
 IMPORTS = "import of torch"
 OTHER_IMPORTS = "other imports"
-OURS = "the profiler's record"
+OURS = "recording for this profile"
 TRACING = "tracing"
 
 

@@ -1,6 +1,6 @@
 """Defines requests and answers about torch's cache entries: ``ENTRIES`` and ``FORGET`` of ``contract``.
 
-The structs are for any thread.
+Any thread may use the structs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Defines the contract between server and debugged program, beyond DAP itself.
 
 Custom requests and events, a program's description of itself, environment variables, error ids. The options of
-``launch`` and ``attach`` are in ``options``. The constants and structs are for any thread.
+``launch`` and ``attach`` are in ``options``. Any thread may use the constants and structs.
 """
 
 from __future__ import annotations

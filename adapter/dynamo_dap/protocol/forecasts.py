@@ -1,6 +1,6 @@
 """Defines the result of ``dynamo-dap forecast``: sizes that hit torch's cache entries, and the next compiles.
 
-The structs are for any thread.
+Any thread may use the structs.
 """
 
 from __future__ import annotations

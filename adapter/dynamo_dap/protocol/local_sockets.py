@@ -3,7 +3,7 @@
 On Linux they use sockets in the abstract namespace, elsewhere ports of 127.0.0.1: a remote window of VS Code offers to
 forward each port on which a process of the user listens. Every process of the machine can connect to either kind, so
 both ends use tokens. The address of an abstract socket also has a host and a port: the host is ``@NAME``, the port is
-always 1. Functions only, for any thread.
+always 1. Any thread may call its functions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Defines each option of ``launch`` and ``attach`` once: name, type, bounds, default, description for users.
 
 The server decodes them and passes on what the agent needs. ``make generate`` writes the extension's schema and the
-table in ``docs/options.md`` from them. An option without a description is internal: users do not write it. The structs
-are for any thread.
+table in ``docs/options.md`` from them. An option without a description is internal: users do not write it. Any
+thread may use the structs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Defines the messages for saving a call: the request ``RECORD_CALL``, and a run of ``dynamo-dap record-call``.
 
-The structs are for any thread.
+Any thread may use the structs.
 """
 
 from __future__ import annotations

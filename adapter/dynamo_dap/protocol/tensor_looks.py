@@ -1,6 +1,6 @@
 """Defines the messages of the request ``TENSOR`` of ``contract``, which shows a tensor.
 
-The structs are for any thread.
+Any thread may use the structs.
 """
 
 from __future__ import annotations

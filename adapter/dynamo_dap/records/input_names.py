@@ -1,4 +1,7 @@
-"""Reads the user's names from torch's names of graph inputs. Its functions are pure, for any thread."""
+"""Reads the user's names from torch's names of graph inputs.
+
+Any thread may call its functions; they have no side effects.
+"""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class BackendEvents:
         self.is_silent = False
         """Whether to send the client nothing more: a restart replaces the program."""
         self.initialized = {name: asyncio.Event() for name in (AGENT, DEBUGPY)}
-        """Set when a backend takes breakpoints, by its name."""
+        """By the name of a backend: set when it accepts breakpoints."""
         self.eager_problem: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         """Why debugpy will not connect, as the agent said; None if it will."""
         self.has_said_terminated = False
@@ -174,12 +174,12 @@ class BackendEvents:
             self._report("stopped", body)
 
     def _initialized(self, backend: Backend, event: Event) -> None:
-        """Keep it: the session itself reports it to the client, once."""
+        """Note it; the session itself reports it to the client, once."""
         backend.is_ready = True
         self.initialized[backend.name].set()
 
     def _capabilities(self, backend: Backend, event: Event) -> object:
-        """Note the capabilities of the agent's next stop; pass those of the session on to the client."""
+        """Note whether the agent's next stop can step back; the session itself reports capabilities to the client."""
         capabilities = decode(event.body, CapabilitiesEventBody, "capabilities event").capabilities
         if backend.name == AGENT and capabilities.supports_step_back is not None:
             self._agent_steps_back = capabilities.supports_step_back

@@ -1,4 +1,7 @@
-"""Finds functions and classes in the lines of a source file. Its functions are pure, for any thread."""
+"""Finds functions and classes in the lines of a source file.
+
+Any thread may call its functions; they have no side effects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks whether typed text is Python, and whether a statement is complete. Its functions are pure, for any thread."""
+"""Checks whether typed text is Python, and whether a statement is complete.
+
+Any thread may call its functions; they have no side effects.
+"""
 
 from __future__ import annotations
 

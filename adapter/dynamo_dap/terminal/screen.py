@@ -246,7 +246,8 @@ class Screen:
         if not breakpoint.is_enabled:
             line.append("  (disabled)", "dim")
         if breakpoint.ignored_hits:
-            line.append(f"  (ignores {breakpoint.ignored_hits} hits)", "dim")
+            hits = "hit" if breakpoint.ignored_hits == 1 else "hits"
+            line.append(f"  (ignores {breakpoint.ignored_hits} {hits})", "dim")
         if breakpoint.answer.line and breakpoint.place.line and breakpoint.answer.line != breakpoint.place.line:
             line.append(f"  moved to line {breakpoint.answer.line}", "dim")
         self.say(line)

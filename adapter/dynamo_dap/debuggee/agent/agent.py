@@ -81,7 +81,7 @@ class Agent:
         self.has_reported_compiles = True
         """Whether changes of compiles need no further event: the client got one, or has never asked for compiles."""
         self.progress: Hooks | None = None
-        """What reports the progress of compiles. Like ``compiles``."""
+        """Reports the progress of compiles, once Dynamo has been imported."""
         self.cache_entries: EntryReader | None = None
         """Like ``compiles``."""
         self.call_saver: CallSaver | None = None
@@ -106,7 +106,7 @@ class Agent:
         self._steps_back = True
         """Whether the client expects that the next stopped thread can step back."""
         self._newest_change = object()
-        """Stands for the newest change of what hooks are wanted; compared by identity."""
+        """A new object for each change of the hooks that are wanted; compared by identity."""
 
     # -- the client ------------------------------------------------------------------------------------------------
 
@@ -207,9 +207,9 @@ class Agent:
             self._set_hooks()
 
     def _set_hooks(self) -> None:
-        """Set every hook as is wanted now, and again if another thread changed what is wanted meanwhile.
+        """Install the hooks that are wanted now; do it again if another thread changed what is wanted meanwhile.
 
-        Otherwise a thread that resumes could remove the hooks of a pause that was requested while it looked.
+        Otherwise a thread that resumes could remove the hooks of a pause that was requested meanwhile.
         """
         self._newest_change = change = object()
         while True:

@@ -3,7 +3,7 @@
 One pass over all paths of a code object gives each instruction its operands as expression trees. Their text,
 ``d.update({'result': graph_out_0[0]})``, is for display and may be truncated; decisions use the tree. If two paths meet
 with different values, the first one reached represents both. It works for any code, but is meant for code that Dynamo
-generates, which hardly branches. Its functions are pure, for any thread.
+generates, which hardly branches. Any thread may call its functions; they have no side effects.
 """
 
 from __future__ import annotations

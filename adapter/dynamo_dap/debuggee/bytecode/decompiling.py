@@ -2,7 +2,7 @@
 
 It follows control straight on, and into branches and loops that are entered and left only at their ends. Anything else
 (exception handlers, other jumps, instructions unknown to ``symbolic_execution``) stays as instructions, and so does
-everything that depends on it. Its functions are pure, for any thread.
+everything that depends on it. Any thread may call its functions; they have no side effects.
 """
 
 from __future__ import annotations

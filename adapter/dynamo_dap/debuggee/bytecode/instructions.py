@@ -2,8 +2,8 @@
 
 The package ``bytecode`` decodes them. Arguments are written as by the standard library's ``dis``, except constants,
 whose own ``repr`` is never called. ``EXTENDED_ARG`` prefixes belong to the instruction they extend, inline caches to
-the instruction before them. Its functions are pure, for any thread. An ``InstructionTable`` holds the code's constants,
-but not the code object itself, so that a record about the code does not keep the code alive.
+the instruction before them. An ``InstructionTable`` holds the code's constants, but not the code object itself, so that
+a record about the code does not keep the code alive. Any thread may call its functions; they have no side effects.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The interpreter trusts its bytecode: what a compiler would never write can end the process. So a patch is refused unless
 the stack has the depth that each instruction needs, on every path. No instruction may read a local variable that may
 not be set. Instructions that rely on the kind of their operands (a list to append to, an empty slot below a call) must
-still get these. Its functions are pure, for any thread.
+still get these. Any thread may call its functions; they have no side effects.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ def _check_names_of_call(table: InstructionTable, edited: frozenset[int]) -> Non
             behind = table.instructions[instruction.index :]
             call = next((one.index for one in behind if one.name == "CALL"), len(table))
             if edited & set(range(instruction.index, call + 1)):
-                raise PatchRefused("a call with named arguments cannot be changed, but only what it is called with")
+                raise PatchRefused("a call with named arguments cannot be changed, only its arguments")
 
 
 def _check_operands(instruction: Instruction, was: Instruction, old: DataFlow, new: DataFlow) -> None:

@@ -1,6 +1,6 @@
 """Finds functions and classes in a source file's text, and the names that code reads. Runs none of it.
 
-Pure functions for any thread and process.
+Any thread and process may call its functions; they have no side effects.
 """
 
 from __future__ import annotations

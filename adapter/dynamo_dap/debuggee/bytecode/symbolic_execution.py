@@ -5,7 +5,7 @@ that it uses. A value is written out later than it was computed. So it gets a na
 depends on was stored or called in between, or if it would be computed twice. Lists that never leave the stack, in which
 Dynamo packs frames, are executed rather than written.
 
-``decompiling`` follows the control flow. Its functions are pure, for any thread.
+``decompiling`` follows the control flow. Any thread may call its functions; they have no side effects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the user's own instructions at the end of generated code, which run as ordinary Python.
 
 Dynamo cannot resume after a graph break inside ``try`` or in a loop's body. The generated code then jumps to a copy of
-the rest of the function. Its functions are pure, for any thread.
+the rest of the function. Any thread may call its functions; they have no side effects.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Place(NamedTuple):
     at: int
     """The snapshot's number."""
     is_after: bool = False
-    """Whether its instruction has begun, or was executed: then its event or result is shown."""
+    """Whether the place is after the start of the snapshot's instruction, and so shows its event or result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Past:
         self._log.show(None if at is None else at - self._log.forgotten, as_result=as_result)
 
     def present(self, frame: TracedFrame, index: int) -> Place:
-        """Return the place of a trace before an instruction."""
+        """Return the place of the present, before the instruction at ``index``."""
         if self.end == self.beginning:
             return Place(self.end - 1, is_after=True)
         last = self.function(self.end - 1)

@@ -1,7 +1,7 @@
 """Sets up Triton kernels' interpretation: the interpreter's hooks, stops in kernels, launches in compiled code.
 
-With the option ``triton`` for every launch, else for inspected launches. Runs on the agent's reader thread, and on the
-thread that imports Triton.
+With the option ``triton`` every launch is interpreted, without it only the launches that the user inspects. Runs on the
+agent's reader thread, and on the thread that imports Triton.
 """
 
 from __future__ import annotations

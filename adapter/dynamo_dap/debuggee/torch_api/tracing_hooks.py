@@ -134,7 +134,7 @@ class NodeHook:
         known = self._listeners.get(threading.get_ident())
         if known is not None and tracer.parent is None:
             listener, written = known
-            if written[0] is not node.graph:  # the analysis was begun again
+            if written[0] is not node.graph:  # the analysis restarted
                 written[:] = [node.graph, 0]
             written[1] += 1
             listener(node, written[1])

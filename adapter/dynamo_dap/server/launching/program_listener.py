@@ -130,4 +130,4 @@ def _peer_of(connected: socket.socket) -> str:
     try:
         return str(connected.getpeername()[0])
     except OSError:
-        return "an address that is gone"
+        return "an unknown address"

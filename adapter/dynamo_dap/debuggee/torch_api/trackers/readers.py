@@ -54,7 +54,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import (
 
 
 class _Reading:
-    """A tracker that is being read: unwrapped and realized, its fields by name."""
+    """Gives access to the fields of an unwrapped, realized tracker by name."""
 
     __slots__ = ("fields", "tracker", "tx")
 
@@ -575,7 +575,7 @@ _CALLS = {
 
 @_reads("ContextWrappingVariable")
 def _context(read: _Reading) -> Form:
-    """Read a context manager that Dynamo models itself: as the call that makes it."""
+    """Show a context manager that Dynamo models as the call that makes it."""
     name = next((_CALLS[each] for each in class_names(read.tracker) if each in _CALLS), None)
     title = name or f"{_in_words(read.class_name)} context manager"
     values = {"target_values": read.get("target_values"), "initial_values": read.get("initial_values")}
