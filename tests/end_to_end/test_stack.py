@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,36 @@ def test_threads_stop_one_by_one(session: Session) -> None:
     assert threads.get(second.thread_id, second.marker).endswith(second.marker or "")
     assert session.run_to_end() == 0
     assert "counted True" in session.output("stdout")
+
+
+def test_threads_of_torch_are_not_listed(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "pools.py"
+    path.write_text(POOLS, encoding="utf-8")
+    session.launch(Fixture(path), "done")
+    stop = session.wait_for_stop("breakpoint", at="done")
+    running = stop.frame.evaluate("[thread.name for thread in threading.enumerate()]")
+    listed = sorted(thread.name for thread in session.client.threads())
+    # The program's own pool, a thread that runs a module of torch's, and no thread of Inductor's pool.
+    assert listed == ["MainThread", "linear", "mine_0"]
+    assert "ThreadPoolExecutor-" in running.text
+    assert session.run_to_end() == 0
+
+
+POOLS = """
+import concurrent.futures
+import threading
+
+import torch
+import torch._inductor.config
+
+ready = threading.Event()
+mine = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="mine")
+mine.submit(int)
+waiting = torch.nn.Identity()
+waiting.register_forward_hook(lambda *given: ready.wait())
+linear = threading.Thread(target=waiting._call_impl, args=(1,), name="linear")
+linear.start()
+with torch._inductor.config.patch(force_disable_caches=True):
+    print(torch.compile(lambda x: x.sin() + 1)(torch.ones(9)).sum())
+ready.set()  # @done
+"""

@@ -220,11 +220,39 @@ def test_odd_kinds_have_a_page_statistics_and_a_picture(session: Session, progra
         assert found["count"] == sum(len(row) for row in elements), expression
         if elements:
             assert computed(session, frame, expression, show="picture")["picture"]["data"], expression
+            by_first = computed(session, frame, expression, sortColumn=0, rowsWith="!= 99")["elements"]
+            assert sorted(by_first) == sorted(elements), expression
     marked = computed(session, frame, next(iter(ODD)), show="statistics")["statistics"]
     assert (marked["nans"], marked["positiveInfs"], marked["negativeInfs"]) == (1, 1, 0)
     assert (marked["minimum"], marked["maximum"], marked["mean"]) == ("-2.0", "1.0", "-0.5")
     picture = computed(session, frame, next(iter(ODD)), show="picture")["picture"]
     assert list(base64.b64decode(picture["data"])) == [252, 255, 254, 0], "the highest, NaN, infinity, the lowest"
+
+
+def test_rows_are_sorted_by_a_column_and_filtered(session: Session, program: Fixture) -> None:
+    text = program.path.read_text(encoding="utf-8")
+    program.path.write_text(text.replace("attend(x, 2.0)", ROWS + "attend(x, 2.0)"), encoding="utf-8")
+    session.launch(program, "eager")
+    frame = session.wait_for_stop("breakpoint", at="eager").frame
+    by_last = computed(session, frame, "table", sortColumn=2)
+    assert by_last["rows"] == [3, 0, 1, 2], "NaN is the largest, and equal rows keep their order"
+    assert [row[2] for row in by_last["elements"]] == ["-1.0", "4.0", "4.0", "nan"]
+    assert computed(session, frame, "table", sortColumn=2, isDescending=True)["rows"] == [2, 0, 1, 3]
+    with_nan = computed(session, frame, "table", rowsWith="nan")
+    assert (with_nan["rows"], with_nan["rowTotal"], with_nan["elements"][0][2]) == ([2], 1, "nan")
+    both = computed(session, frame, "table", rowsWith="> 2", sortColumn=0, isDescending=True, startRow=1, rowCount=1)
+    assert (both["rows"], both["rowTotal"]) == ([1], 3), "a page of what is left"
+    assert computed(session, frame, "table", rowsWith="> 9")["rowTotal"] == 0
+    assert "rows" not in computed(session, frame, "table")
+    part = computed(session, frame, "x", selection=[1, None, None], sortColumn=1, isDescending=True)
+    assert part["rows"] == [3, 2, 1, 0]
+    assert computed(session, frame, "table[:, 2]", sortColumn=0)["rows"] == [3, 0, 1, 2], "one dimension"
+    refused = session.refusal(TENSOR, {"expression": "big", "frameId": frame.data.id, "sortColumn": 0})
+    assert "rows can be sorted" in refused
+
+
+ROWS = """table = torch.tensor([[1.0, 0, 4], [2, 0, 4], [3, 0, float("nan")], [0, 0, -1]])
+"""
 
 
 def test_images_are_known_by_their_shape_and_drawn_in_their_colours(session: Session, program: Fixture) -> None:

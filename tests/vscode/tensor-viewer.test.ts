@@ -1,30 +1,13 @@
 /** "View Tensor": the page of a tensor, of ordinary Python, of a trace and of generated code. */
 
-import type { FrameLocator, Locator } from "@playwright/test";
+import type { Locator } from "@playwright/test";
 
 import { at } from "./harness/debug-panes.js";
+import { tensorPage, view } from "./harness/tensor-page.js";
 import { expect, test } from "./harness/test.js";
-import type { Workbench } from "./harness/workbench.js";
 import { launchJson } from "./harness/workspace.js";
 
 const FILE = "attention.py";
-
-/** Presses the button of a tensor in the Variables pane, and returns the page that opens. */
-async function view(vscode: Workbench, name: string): Promise<FrameLocator> {
-    const { debug, page } = vscode;
-    await expect(async () => {
-        const row = await debug.reveal("variables", `${name} =`);
-        await row.hover();
-        await row.getByRole("button", { name: "View Tensor" }).click({ timeout: 2000 });
-        await expect(page.locator(".tab.active", { hasText: name })).toBeVisible({ timeout: 3000 });
-    }, `the page of ${name} opens`).toPass({ timeout: 30_000 });
-    return tensorPage(vscode);
-}
-
-/** The page in front. */
-function tensorPage({ page }: Workbench): FrameLocator {
-    return page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
-}
 
 /** How many colours a canvas has; those of points that are not there do not count. */
 async function colours(canvas: Locator): Promise<number> {
@@ -95,11 +78,32 @@ test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and ag
     await expect.poll(() => columns.count()).toBeGreaterThan(before);
     await tensor.locator("#digits").selectOption("all");
 
-    // A click on a heat map goes to its element.
+    // A click on a column sorts, the largest first; a filter leaves rows out.
+    const numbers = tensor.locator("#cells tbody th");
+    await tensor.locator("#cells thead th", { hasText: /^0$/ }).click();
+    await expect(tensor.locator("#cells thead th").nth(1)).toHaveAttribute("aria-sort", "descending");
+    await expect(tensor.locator("td").first(), "NaN is above the numbers").toHaveText("nan");
+    await expect(numbers.first()).toHaveText("20");
+    await expect(tensor.locator("#cell")).toHaveText("weights[0, 20, 0] = nan");
+    await picture("tensor-sorted");
+    await tensor.locator("#cells thead th").nth(1).click();
+    await expect(tensor.locator("#cells thead th").nth(1)).toHaveAttribute("aria-sort", "ascending");
+    await expect(tensor.locator("td").first(), "the smallest").not.toHaveText("nan");
+    const smallest = Number(await tensor.locator("td").first().innerText());
+    expect(smallest).toBeLessThan(Number(await tensor.locator("#cells tbody tr").nth(3).locator("td").first().innerText()));
+    await tensor.locator("#rows-with").fill("nan");
+    await tensor.locator("#rows-with").press("Enter");
+    await expect(tensor.locator("#rows-left")).toHaveText("1 rows");
+    await expect(numbers).toHaveText(["20"]);
+    await picture("tensor-filtered");
+
+    // A click on a heat map goes to its element, and shows all rows again.
     const box = await maps.nth(3).boundingBox();
     await maps.nth(3).click({ position: { x: 3, y: ((box?.height ?? 0) * 20.5) / 24 } });
     await expect(tensor.locator("#cell")).toHaveText("weights[3, 20, 0] = nan");
     await expect(tensor.locator("td.nan.active")).toBeVisible();
+    await expect(tensor.locator("#rows-with")).toHaveValue("");
+    await expect(numbers.first()).not.toHaveText("20");
     // By keys through the rows, and by them through the first dimension.
     await tensor.locator("#scroller").press("Control+Home");
     await tensor.locator("#scroller").press("ArrowDown");

@@ -32,6 +32,11 @@ class TensorArguments(Struct, rename="camel", omit_defaults=True):
     row_count: int = 100
     start_column: int = 0
     column_count: int = 100
+    sort_column: int | None = None
+    """The column whose values sort the rows of ``elements``."""
+    is_descending: bool = False
+    rows_with: str = ""
+    """Which rows ``elements`` has: those with a match, written as in ``find``. Empty for all."""
     picture: Annotated[str, Meta(extra={"choices": TENSOR_PICTURES})] = HEAT_MAP
     width: int = 256
     """A picture's maximum width."""
@@ -115,6 +120,10 @@ class TensorBody(Struct, rename="camel", omit_defaults=True):
     note: str | None = None
     """A description of the shown elements, if they are not the tensor's own."""
     elements: list[list[str]] | None = None
+    rows: list[int] | None = None
+    """The indices of the rows of ``elements`` if they are sorted or filtered."""
+    row_total: int | None = None
+    """How many rows pass the filter."""
     statistics: TensorStatistics | None = None
     picture: TensorPicture | None = None
     match: TensorMatch | None = None

@@ -79,6 +79,11 @@ export interface TensorArguments {
     rowCount?: number;
     startColumn?: number;
     columnCount?: number;
+    /** The column whose values sort the rows of `elements`. */
+    sortColumn?: number;
+    isDescending?: boolean;
+    /** Which rows `elements` has: those with a match, written as in `find`. Empty for all. */
+    rowsWith?: string;
     picture?: "map" | "tiles" | "chw" | "hwc";
     /** A picture's maximum width. */
     width?: number;
@@ -206,6 +211,10 @@ export interface TensorBody {
     /** A description of the shown elements, if they are not the tensor's own. */
     note?: string;
     elements?: string[][];
+    /** The indices of the rows of `elements` if they are sorted or filtered. */
+    rows?: number[];
+    /** How many rows pass the filter. */
+    rowTotal?: number;
     statistics?: TensorStatistics;
     picture?: TensorPicture;
     match?: TensorMatch;

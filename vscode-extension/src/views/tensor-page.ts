@@ -13,6 +13,8 @@ export function tensorPage(): string {
         elements: asHtml(vscode.l10n.t("Elements")),
         find: asHtml(vscode.l10n.t("Find")),
         wanted: asHtml(vscode.l10n.t("nan, inf, a number, or a comparison such as > 0.5; Enter goes to the next")),
+        rowsWith: asHtml(vscode.l10n.t("Rows with")),
+        filter: asHtml(vscode.l10n.t("Show only rows that contain nan, inf, a number, or a match of a comparison such as > 0.5")),
         digits: asHtml(vscode.l10n.t("Digits")),
         allDigits: asHtml(vscode.l10n.t("all")),
         statistics: asHtml(vscode.l10n.t("Statistics")),
@@ -29,7 +31,7 @@ export function tensorPage(): string {
 </header>
 <main>
   <section id="elements">
-    <div class="heading"><h2 id="table-title">${text.elements}</h2><label>${text.find} <input type="text" id="find" size="10" placeholder="&gt; 0.5" title="${text.wanted}"> <span id="found" aria-live="polite"></span></label><label>${text.digits} <select id="digits"><option value="0">${text.allDigits}</option><option>2</option><option>3</option><option>4</option><option>6</option></select></label></div>
+    <div class="heading"><h2 id="table-title">${text.elements}</h2><label>${text.find} <input type="text" id="find" size="10" placeholder="&gt; 0.5" title="${text.wanted}"> <span id="found" aria-live="polite"></span></label><label>${text.rowsWith} <input type="text" id="rows-with" size="8" title="${text.filter}"> <span id="rows-left" aria-live="polite"></span></label><label>${text.digits} <select id="digits"><option value="0">${text.allDigits}</option><option>2</option><option>3</option><option>4</option><option>6</option></select></label></div>
     <div id="selection"></div>
     <div id="scroller" tabindex="0" role="grid" aria-labelledby="table-title" aria-activedescendant="active-cell"><div id="sizer"><div id="window"><table id="cells" role="presentation"></table></div></div></div>
     <div id="cell" aria-live="polite"></div>

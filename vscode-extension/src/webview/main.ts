@@ -2,7 +2,7 @@
 
 import "./translation.js";
 
-import type { TensorArguments, TensorBody } from "../session/structures.js";
+import type { TensorBody } from "../session/structures.js";
 import { localized } from "../localized.js";
 import { ask, listen, textOf } from "./asking.js";
 import { byId, field, make } from "./elements.js";
@@ -10,21 +10,11 @@ import { searchBy } from "./finding.js";
 import { drawPicture, noteOf } from "./heat-map.js";
 import { drawHistogram, followHistogram } from "./histogram.js";
 import type { Wanted } from "./messages.js";
+import { PICTURES, POINTS, type Kind } from "./picture-kinds.js";
+import { RowOrder } from "./row-order.js";
 import { SelectionBar } from "./selection.js";
 import { statisticsOf } from "./statistics.js";
 import { Table } from "./table.js";
-
-type Kind = NonNullable<TensorArguments["picture"]>;
-
-const PICTURES: Record<Kind, string> = {
-    map: localized("Heat map"),
-    tiles: localized("Heat map of each index"),
-    chw: localized("Image (C, H, W)"),
-    hwc: localized("Image (H, W, C)"),
-};
-const IMAGE_POINTS = 512;
-const MAP_POINTS = 256;
-const TILE_POINTS = 96;
 
 let name = "";
 let minus = "";
@@ -34,17 +24,27 @@ let kinds = "";
 const selection = new SelectionBar(() => {
     showPart();
 });
+const order = new RowOrder((column) => {
+    table.show(selection.sizes);
+    table.go(0, column);
+});
 const table = new Table(
+    order,
     async (startRow, rowCount, startColumn, columnCount) => {
-        const wanted = { show: "elements", selection: selection.selection, startRow, rowCount, startColumn, columnCount } as const;
-        return (await askFor(wanted)).elements ?? [];
+        const wanted = { show: "elements", selection: selection.selection, startRow, rowCount, startColumn, columnCount, ...order.wanted } as const;
+        const body = await askFor(wanted);
+        order.say(body.rowTotal);
+        return body;
     },
     (row, column, text) => {
         byId("cell").textContent = text === undefined ? "" : `${name}${selection.indexOf(row, column)} = ${text}`;
     },
 );
 
-const goTo = (index: number[]): void => { table.go(...selection.reveal(index)); };
+const goTo = (index: number[]): void => {
+    order.reset();
+    table.go(...selection.reveal(index));
+};
 searchBy(askFor, goTo);
 
 /** Asks for a part of what is shown: the tensor, or its difference from another. */
@@ -102,15 +102,15 @@ function showPart(): void {
 async function showPicture(): Promise<void> {
     const shown = kind ?? "map";
     const isImage = shown === "chw" || shown === "hwc";
-    const points = isImage ? IMAGE_POINTS : shown === "tiles" ? TILE_POINTS : MAP_POINTS;
     const part = selection.forPicture(shown === "map" ? 2 : 3);
     try {
-        const { picture } = await ask({ show: "picture", picture: shown, selection: part, width: points, height: points, ...(minus === "" ? {} : { minus }) });
+        const { picture } = await ask({ show: "picture", picture: shown, selection: part, width: POINTS[shown], height: POINTS[shown], ...(minus === "" ? {} : { minus }) });
         if (picture !== undefined) {
             drawPicture(picture, isImage, (tile, row, column) => {
                 if (shown === "tiles") {
                     selection.choose(3, tile);
                 }
+                order.reset();
                 table.go(row, column);
             });
             byId("picture-note").textContent = noteOf(picture, isImage);

@@ -1,19 +1,19 @@
 /** The table of a tensor's elements. Only what is seen is made and asked for, so the tensor may be of any size. */
 
+import type { TensorBody } from "../session/structures.js";
+import { cellOf } from "./cells.js";
 import { byId, make } from "./elements.js";
-import { numbers, shortened, widthOf } from "./numbers.js";
+import { goalOf } from "./keys.js";
+import { numbers, widthOf } from "./numbers.js";
+import type { RowOrder } from "./row-order.js";
 import { Scrolling, type Pair } from "./scrolling.js";
 
 const MOST_ASKED = 9000;
 
 /** Elements from a row and a column on. */
-interface Page {
-    row: number;
-    column: number;
-    elements: string[][];
-}
+interface Page { row: number; column: number; body: TensorBody }
 
-export type Fetch = (startRow: number, rowCount: number, startColumn: number, columnCount: number) => Promise<string[][]>;
+export type Fetch = (startRow: number, rowCount: number, startColumn: number, columnCount: number) => Promise<TensorBody>;
 export type OnActive = (row: number, column: number, text: string | undefined) => void;
 
 export class Table {
@@ -27,8 +27,9 @@ export class Table {
     private asked = "";
     private digits = 0;
 
-    /** `fetch` gets elements; `onActive` is called with the active cell and its text. */
+    /** `fetch` gets elements in the `order` of rows; `onActive` is called with the active cell and its text. */
     constructor(
+        private readonly order: RowOrder,
         private readonly fetch: Fetch,
         private readonly onActive: OnActive,
     ) {
@@ -39,8 +40,10 @@ export class Table {
             this.press(event);
         });
         this.cells.addEventListener("click", (event) => {
-            const { row, column } = (event.target as HTMLElement).dataset;
-            if (row !== undefined && column !== undefined) {
+            const { row, column, sort } = (event.target as HTMLElement).dataset;
+            if (sort !== undefined) {
+                this.order.sortBy(Number(sort));
+            } else if (row !== undefined && column !== undefined) {
                 this.go(Number(row), Number(column));
             }
         });
@@ -52,13 +55,17 @@ export class Table {
         this.page = undefined;
         this.asked = "";
         if (counts.join() !== this.counts.join()) {
-            this.counts = counts;
-            this.active = [0, 0];
-            this.scrolling.reset(counts);
+            this.setCounts(counts);
         }
+        this.draw();
+    }
+
+    private setCounts(counts: Pair): void {
+        this.counts = counts;
+        this.active = [0, 0];
+        this.scrolling.reset(counts);
         this.scroller.setAttribute("aria-rowcount", String(counts[0]));
         this.scroller.setAttribute("aria-colcount", String(counts[1]));
-        this.draw();
     }
 
     /** Shows numbers with this many significant digits, in columns as wide as they need; all digits with 0. */
@@ -77,20 +84,10 @@ export class Table {
     }
 
     private press(event: KeyboardEvent): void {
-        const [row, column] = this.active;
-        const page = Math.max(1, this.scrolling.seen[0] - 2);
-        const [rows, columns] = this.counts;
-        const goals: Record<string, Pair> = {
-            ArrowDown: [row + 1, column],
-            ArrowUp: [row - 1, column],
-            ArrowRight: [row, column + 1],
-            ArrowLeft: [row, column - 1],
-            PageDown: [row + page, column],
-            PageUp: [row - page, column],
-            Home: event.ctrlKey ? [0, 0] : [row, 0],
-            End: event.ctrlKey ? [rows - 1, columns - 1] : [row, columns - 1],
-        };
-        const goal = goals[event.key];
+        const goal = goalOf(event, this.active, this.counts, Math.max(1, this.scrolling.seen[0] - 2));
+        if (event.key === "Enter") {
+            this.order.sortBy(this.active[1]);
+        }
         if (goal !== undefined) {
             event.preventDefault();
             this.go(...goal);
@@ -103,28 +100,25 @@ export class Table {
         if (rows === undefined || columns === undefined) {
             return;
         }
-        const header = make("tr", {}, make("th"), ...columns.map((column) => make("th", { scope: "col" }, String(column))));
+        const header = make("tr", {}, make("th"), ...columns.map((column) => this.order.header(column)));
         const shown = rows.map((row) => {
-            const cells = columns.map((column) => this.cell(row, column));
-            return make("tr", { role: "row", "aria-rowindex": row + 1 }, make("th", { scope: "row" }, String(row)), ...cells);
+            const cells = columns.map((column) => cellOf(row, column, this.text(row, column), this.digits, row === this.active[0] && column === this.active[1]));
+            return make("tr", { role: "row", "aria-rowindex": row + 1 }, make("th", { scope: "row" }, this.rowNumber(row)?.toString() ?? "…"), ...cells);
         });
         this.cells.replaceChildren(make("thead", {}, header), make("tbody", {}, ...shown));
-        this.onActive(...this.active, this.text(...this.active));
+        this.onActive(this.rowNumber(this.active[0]) ?? 0, this.active[1], this.text(...this.active));
         if (rows.length > 0 && columns.length > 0) {
             void this.load([first[0], first[1]], [rows.length, columns.length]);
         }
     }
 
-    private cell(row: number, column: number): HTMLElement {
-        const text = this.text(row, column);
-        const isActive = row === this.active[0] && column === this.active[1];
-        const kind = text === undefined ? "waits" : text.includes("nan") ? "nan" : text.startsWith("-inf") ? "negative-inf" : text.includes("inf") ? "inf" : "";
-        const attributes = { role: "gridcell", class: `${kind}${isActive ? " active" : ""}`, "data-row": row, "data-column": column };
-        return make("td", { ...attributes, title: text ?? "", ...(isActive ? { id: "active-cell" } : {}) }, shortened(text, this.digits));
+    /** The number in the tensor of the row at a place of the table. */
+    private rowNumber(place: number): number | undefined {
+        return this.order.isPlain ? place : this.page?.body.rows?.[place - this.page.row];
     }
 
     private text(row: number, column: number): string | undefined {
-        return this.page?.elements[row - this.page.row]?.[column - this.page.column];
+        return this.page?.body.elements?.[row - this.page.row]?.[column - this.page.column];
     }
 
     /** Gets what is seen if it is not there, and as much around it. */
@@ -138,9 +132,12 @@ export class Table {
         }
         this.asked = key;
         try {
-            const elements = await this.fetch(start[0], (1 + 2 * around) * seen[0], start[1], (1 + 2 * around) * seen[1]);
+            const body = await this.fetch(start[0], (1 + 2 * around) * seen[0], start[1], (1 + 2 * around) * seen[1]);
             if (key === this.asked) {
-                this.page = { row: start[0], column: start[1], elements };
+                this.page = { row: start[0], column: start[1], body };
+                if ((body.rowTotal ?? this.counts[0]) !== this.counts[0]) {
+                    this.setCounts([body.rowTotal ?? 0, this.counts[1]]);
+                }
                 this.draw();
             }
         } catch {

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.torch_api.own_threads import is_torchs_own
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.own_threads import OWN_THREAD_PREFIX
@@ -62,8 +63,9 @@ class Threads:
             return next((ident for ident, known in self._ids.items() if known == thread_id), None)
 
     def alive(self) -> list[Thread]:
-        """Return the program's threads. Threads made by C++ (autograd's) appear only while they are held."""
-        names = {thread.ident: thread.name for thread in threading.enumerate() if thread.ident is not None}
+        """Return the program's threads. Those that torch started appear only while they are held."""
+        own = [each for each in threading.enumerate() if not is_torchs_own(each) or each.ident in self._pauses]
+        names = {thread.ident: thread.name for thread in own if thread.ident is not None}
         shown = {ident: name for ident, name in names.items() if not name.startswith(OWN_THREAD_PREFIX)}
         for ident in list(self._pauses):
             shown.setdefault(ident, f"Thread {ident}")

@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.agent.tracing import stack_of_thread
 from dynamo_dap.debuggee.bytecode.line_table import line_table, looking_once
 from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
 from dynamo_dap.debuggee.eager.pydevd_requests import Raised, refuse
+from dynamo_dap.debuggee.torch_api.own_threads import is_torchs_own
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
@@ -63,6 +64,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
     for wrap in (
         *wraps,
         _mute_warnings_about_gevent,
+        _hide_threads_of_torch,
         _guard_pauses,
         _read_files_once,
         _trace_all_callers,
@@ -135,6 +137,19 @@ def _mute_warnings_about_gevent() -> None:
     """Keep debugpy's warnings about gevent off the program's stderr: the debugger leaves such a program."""
     for name in ("pydevd_comm", "pydevd_daemon_thread"):
         vars(_module(name))["notify_about_gevent_if_needed"] = lambda stream=None: False
+
+
+def _hide_threads_of_torch() -> None:
+    """List the threads that torch has started for itself only while they are stopped."""
+    module: Any = _module("pydevd_net_command_factory_json")
+    list_all = module.get_non_pydevd_threads
+    module.get_non_pydevd_threads = lambda: [
+        thread for thread in list_all() if not is_torchs_own(thread) or _is_stopped(thread)
+    ]
+
+
+def _is_stopped(thread: threading.Thread) -> bool:
+    return getattr(getattr(thread, "additional_info", None), "pydev_state", _STATE_RUN) == _STATE_SUSPEND
 
 
 def _guard_pauses() -> None:

@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_readi
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
+from dynamo_dap.debuggee.values.tensor_elements import elements, selected
 from dynamo_dap.debuggee.values.tensor_search import search
 from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
 from dynamo_dap.debuggee.values.type_facts import name_of
@@ -40,8 +41,6 @@ from dynamo_dap.protocol.tensor_looks import (
     TensorStatistics,
 )
 
-_MOST_ELEMENTS = 10_000
-"""Of one page."""
 _MOST_AT_ONCE = 2**20
 """Elements per computation."""
 _SAMPLE = 2**18
@@ -76,7 +75,7 @@ def look(tensor: Tensor, arguments: TensorArguments, other: object = None) -> Te
             looked = _Looked(tensor, other)
             body = TensorBody(looked.text, looked.shape, _pictures_of(looked.shape), looked.note)
             if arguments.show == ELEMENTS:
-                body.elements = _elements(looked, arguments)
+                body.elements, body.rows, body.row_total = elements(looked, arguments)
             elif arguments.show == STATISTICS:
                 body.statistics = _statistics(looked, arguments.is_whole)
             elif arguments.show == MATCH:
@@ -196,47 +195,6 @@ def _check_data(tensor: Tensor, given: Any) -> None:
 
 def _nested_count(data: Any) -> int:
     return int(data.size(0))
-
-
-# -- elements ----------------------------------------------------------------------------------------------------------
-
-
-def _selected(looked: _Looked, given: Sequence[int | None] | None, shown: int) -> tuple[tuple[object, ...], list[int]]:
-    """Return an index that keeps at most ``shown`` dimensions, and their sizes."""
-    shape = looked.shape
-    selection = list(given) if given is not None else _default_selection(len(shape), shown)
-    if len(selection) != len(shape):
-        raise EvaluationError(f"the selection has {len(selection)} parts, and the tensor {len(shape)} dimensions")
-    left = [size for size, index in zip(shape, selection, strict=True) if index is None]
-    if len(left) > shown:
-        raise EvaluationError(f"{len(left)} dimensions are left to be shown, where {shown} can be")
-    for number, (size, index) in enumerate(zip(shape, selection, strict=True)):
-        # An empty dimension has no index 0, so there is nothing to show.
-        if index is not None and not -size <= index < max(size, 1):
-            raise EvaluationError(f"dimension {number} has {size} elements: index {index} is out of range")
-    return tuple(slice(None) if index is None else index for index in selection), left
-
-
-def _default_selection(dimensions: int, shown: int) -> list[int | None]:
-    return [None if number >= dimensions - shown else 0 for number in range(dimensions)]
-
-
-def _elements(looked: _Looked, arguments: TensorArguments) -> list[list[str]]:
-    index, sizes = _selected(looked, arguments.selection, 2)
-    if not looked.count:
-        return []
-    rows = sizes[0] if sizes else 1
-    columns = sizes[1] if len(sizes) == 2 else 1
-    start_row, start_column = max(0, arguments.start_row), max(0, arguments.start_column)
-    stop_column = min(start_column + max(0, arguments.column_count), columns)
-    most_rows = max(1, _MOST_ELEMENTS // max(1, stop_column - start_column))
-    stop_row = min(start_row + min(max(0, arguments.row_count), most_rows), rows)
-    if stop_row <= start_row or stop_column <= start_column:
-        return []
-    page = (slice(start_row, stop_row), slice(start_column, min(stop_column, start_column + _MOST_ELEMENTS)))
-    part = looked.part(lambda tensor: tensor[index][page[: len(sizes)]])
-    shaped = part.reshape(1, 1) if not sizes else part.unsqueeze(1) if len(sizes) == 1 else part
-    return [[number_text(number, looked.dtype) for number in row] for row in shaped.tolist()]
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------
@@ -447,7 +405,7 @@ def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
     if not looked.count:
         raise EvaluationError("the tensor has no elements to draw")
     shown = 2 if arguments.picture == HEAT_MAP else 3
-    index, sizes = _selected(looked, arguments.selection, shown)
+    index, sizes = selected(looked.shape, arguments.selection, shown)
     if shown == 3 and len(sizes) != 3:
         raise EvaluationError("such a picture takes three dimensions")
     width = max(1, min(arguments.width, _MOST_POINTS))

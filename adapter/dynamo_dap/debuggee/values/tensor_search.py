@@ -35,7 +35,7 @@ def search(chunks: Iterable[Any], text: str, after: int, dtype: str) -> tuple[in
     Raises:
         EvaluationError: nothing matches, or it cannot be searched; the text says why.
     """
-    matches = _condition(text.strip(), dtype)
+    matches = condition(text, dtype)
     deadline = time.monotonic() + _MOST_SECONDS
     count = before = start = 0
     first = following = None
@@ -56,8 +56,13 @@ def search(chunks: Iterable[Any], text: str, after: int, dtype: str) -> tuple[in
     return (count, first, 1) if following is None else (count, following, before + 1)
 
 
-def _condition(text: str, dtype: str) -> Callable[[object], Any]:
-    torch = sys.modules["torch"]
+def condition(text: str, dtype: str) -> Callable[[object], Any]:
+    """Return a function that says for each number whether it matches: ``nan``, ``inf``, ``1`` or ``> 0.5``.
+
+    Raises:
+        EvaluationError: ``text`` is none of these.
+    """
+    torch, text = sys.modules["torch"], text.strip()
     if text.lower() in ("nan", "inf"):
         return torch.isnan if text.lower() == "nan" else torch.isinf  # type: ignore[no-any-return]  # torch is untyped
     found = _COMPARISON.fullmatch(text)
