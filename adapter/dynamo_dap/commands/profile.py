@@ -99,8 +99,17 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         return _fail(f"cannot write the profile: {error}", status)
     if not options.json:
-        _console().print("\n".join(f"[dim]{_opened_by(path)}[/dim] {escape(str(path))}" for path in paths[:-1]))
+        _console().print("\n".join(f"[dim]{_opened_by(path)}[/dim] {escape(_shown(path))}" for path in paths[:-1]))
     return status
+
+
+def _shown(path: Path) -> str:
+    """Return a path that a shell takes, as short as it can be: below the current folder, or below ``~``."""
+    absolute = path.absolute()
+    for folder, prefix in ((Path.cwd(), Path()), (Path.home(), Path("~"))):
+        if absolute.is_relative_to(folder):
+            return str(prefix / absolute.relative_to(folder))
+    return str(path)
 
 
 @dataclass(frozen=True)

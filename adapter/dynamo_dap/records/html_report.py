@@ -406,7 +406,9 @@ def _sizes(compiled: Compile) -> str:
     listed = f"<ul>{''.join(reported)}</ul>" if reported else ""
     why = "".join(f"<li>{escape(line)}</li>" for line in size_lines(compiled.sizes))
     reasons = f"<p>Why each size is static or dynamic:</p><ul>{why}</ul>" if why else ""
-    title = f"{counted(len(rows), 'size')} that may vary, {counted(len(reported), 'condition')} on sizes"
+    varying = f"{counted(len(rows), 'size')} that may vary" if rows else ""
+    limits = f"{counted(len(reported), 'condition')} on sizes" if reported else ""
+    title = ", ".join(filter(None, (varying, limits))) or "sizes"
     return _folded(title, table + listed + reasons) if rows or reported or why else ""
 
 

@@ -6,6 +6,7 @@ outlives a request.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
@@ -67,11 +68,11 @@ def elements(looked: Looked, arguments: TensorArguments) -> tuple[list[list[str]
     index, sizes = selected(looked.shape, arguments.selection, 2)
     if not math.prod(looked.shape):
         return [], None, None
-    columns = sizes[1] if len(sizes) == 2 else 1
+    width = sizes[1] if len(sizes) == 2 else 1
     order = _order(looked, index, sizes, arguments)
     total = (sizes[0] if sizes else 1) if order is None else int(order.numel())
     start_row, start_column = max(0, arguments.start_row), max(0, arguments.start_column)
-    stop_column = min(start_column + max(0, arguments.column_count), columns, start_column + _MOST_ELEMENTS)
+    stop_column = min(start_column + max(0, arguments.column_count), width, start_column + _MOST_ELEMENTS)
     most_rows = max(1, _MOST_ELEMENTS // max(1, stop_column - start_column))
     stop_row = min(start_row + min(max(0, arguments.row_count), most_rows), total)
     if stop_row <= start_row or stop_column <= start_column:
@@ -85,7 +86,8 @@ def elements(looked: Looked, arguments: TensorArguments) -> tuple[list[list[str]
         if rows is None:
             return part[page]
         # Indexing by a list of rows lacks some dtypes.
-        return sys.modules["torch"].cat([part[(slice(row, row + 1), *page[1:])] for row in rows])
+        columns = (slice(None), *page[1:])
+        return sys.modules["torch"].cat([part[row : row + 1] for row in rows])[columns]
 
     part = looked.part(take)
     shaped = part.reshape(1, 1) if not sizes else part.unsqueeze(1) if len(sizes) == 1 else part
@@ -120,9 +122,12 @@ def _matching(looked: Looked, index: tuple[object, ...], sizes: list[int], text:
     step = max(1, _MOST_AT_ONCE // math.prod(sizes[1:]))
     found = []
     for start in range(0, sizes[0], step):
-        rows = slice(start, start + step)
-        numbers = looked.numbers(lambda tensor, rows=rows: tensor[index][rows])
+        numbers = looked.numbers(functools.partial(_some_rows, index, start, start + step))
         found.append(matches(numbers).reshape(numbers.shape[0], -1).any(1))
         if time.monotonic() > deadline:
             raise EvaluationError(f"filtering takes longer than {_MOST_SECONDS:g} s: show a part of the tensor")
     return torch.cat(found).nonzero().flatten()
+
+
+def _some_rows(index: tuple[object, ...], start: int, stop: int, tensor: Any) -> object:
+    return tensor[index][start:stop]
