@@ -16,7 +16,7 @@ from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.contract import COMPARISON
 from dynamo_dap.protocol.messages import decode
-from tests.client import Fixture, Session, Stop
+from tests.client import Fixture, Session
 from tests.client.environments import alone, need_inductor, own_command
 from tests.client.timeline import DEADLINE
 from tests.end_to_end.test_not_finite import (
@@ -28,7 +28,6 @@ from tests.end_to_end.test_not_finite import (
     reported,
     untouched,
 )
-from tests.end_to_end.verdicts import FOLDER, marked_lines
 
 
 def launch(session: Session, program: Fixture, condition: str | None = None, **options: Any) -> None:
@@ -169,24 +168,6 @@ def test_gradients_stop_at_the_forward_line_whose_backward_is_wrong(session: Ses
         session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == untouched(program)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_each_wrong_gradient_stops_at_its_line(session: Session) -> None:
-    """Each program of ``fixtures/compared/gradients.py`` stops once, at its marked line."""
-    need_inductor("functions with defects in Inductor")
-    program = Fixture(FOLDER / "gradients.py")
-    launch(session, program)
-    found: dict[str, int] = {}
-    while True:
-        event, body = session.timeline.expect_first("stopped", "terminated", deadline=600)
-        if event == "terminated":
-            break
-        stop = Stop(session, body)
-        found[stop.frame.name] = stop.frame.line
-        session.resume(thread_id=stop.thread_id)
-    assert found == marked_lines("gradients.py")
 
 
 INJECTED = """

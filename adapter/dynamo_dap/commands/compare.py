@@ -152,7 +152,9 @@ def _summary(found: Sequence[ComparisonBody]) -> str:
     differ = sum(each.compared and not each.same for each in found)
     same = sum(each.compared and each.same for each in found)
     left_out = len(found) - differ - same
-    counts = [(differ, "red", "differ" if differ != 1 else "differs"), (same, "green", "same")]
+    rounded = sum(each.compared and each.same and each.outputs.rounding is not None for each in found)
+    counts = [(differ, "red", "differ" if differ != 1 else "differs"), (same - rounded, "green", "same")]
+    counts.append((rounded, "green", "within rounding"))
     counts.append((left_out, "yellow", "not compared"))
     calls = "call" if len(found) == 1 else "calls"
     return f"{len(found)} {calls}: " + ", ".join(
@@ -200,7 +202,8 @@ def _print_result(body: ComparisonBody, console: Console) -> None:
         _print_place(body, console)
     elif body.same:
         but = f". But {body.verdict}" if body.verdict != NOTHING_DIFFERS else ""
-        console.print(f"[green]The same[/green]: {_numbers(body.outputs)}{escape(but)}")
+        result = "The same" if body.outputs.rounding is None else "Within rounding"
+        console.print(f"[green]{result}[/green]: {_numbers(body.outputs)}{escape(but)}")
     else:
         _print_difference(body, console)
 
@@ -255,6 +258,8 @@ def _row(line: ComparedLine, *, is_first: bool) -> list[str]:
 
 def _numbers(of: Deviation) -> str:
     text = f"largest difference {_number(of.largest)}, RMSE {_number(of.rmse)}"
+    if of.rounding is not None:
+        text += f", {of.rounding}"
     if of.error is None and of.reference_error is None:
         return text
     return f"{text}, error against float64 {_number(of.error)} compiled, {_number(of.reference_error)} in eager"

@@ -30,6 +30,8 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
     """The largest error against float64, if a float64 run decided."""
     reference_error: float | None = None
     """The previous stage's largest error against float64, if a float64 run decided."""
+    rounding: str | None = None
+    """The errors in percent, if they are within rounding of a half type but large enough to conceal a defect."""
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):

@@ -489,6 +489,8 @@ export interface Deviation {
     error?: number;
     /** The previous stage's largest error against float64, if a float64 run decided. */
     referenceError?: number;
+    /** The errors in percent, if they are within rounding of a half type but large enough to conceal a defect. */
+    rounding?: string;
 }
 
 /** Whether a call is right with its graph compiled up to a stage. */

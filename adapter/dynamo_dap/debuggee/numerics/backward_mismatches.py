@@ -14,9 +14,16 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.numerics.backward_lines import Visit, visit_that_makes
+from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, Visit, visit_that_makes
 from dynamo_dap.debuggee.numerics.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
-from dynamo_dap.debuggee.numerics.comparing import body_of_backward, cause_in_backward, needs_gradients, outputs_of
+from dynamo_dap.debuggee.numerics.comparing import (
+    body_of_backward,
+    cause_in_backward,
+    line_at_fault,
+    needs_gradients,
+    operation_name,
+    outputs_of,
+)
 from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
 from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, GradientOfInput, KeptBackward
@@ -24,8 +31,6 @@ from dynamo_dap.debuggee.numerics.gradients import GRADIENTS, GradientRun, is_ba
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
-from dynamo_dap.debuggee.replay.replayed_graph import refuse_transforms
-from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
@@ -59,7 +64,6 @@ class BackwardMismatches:
             return
         try:
             states = [*switches(), *call.kept.random]
-            refuse_transforms(comparison.graph)
             kept = KeptBackward.of(call, cached_call, comparison.graph, states)
             ended_call = dataclasses.replace(self._passes.as_ended(cached_call), memory=call.kept.memory)
             expected = _Expected(ended_call, kept)
@@ -101,9 +105,8 @@ class BackwardMismatches:
             kept = self._passes.keep(call, lines, states)
             run = GradientRun(lines.graph, kept.inputs, states, ended.arrived, expected.kept.included)
             visit = next((each for each in reversed(lines.visits) if each.nodes and each.is_user_code), None)
-            node = fault.within or fault.node
-            if node is not None:
-                visit = visit_that_makes(lines, node)
+            if fault.node is not None:
+                visit = _visit_of(fault, lines)
             if visit is None:
                 raise NoRealValue(f"{body.verdict} The line that caused it is unknown")
             names: dict[str, object] = {
@@ -117,7 +120,7 @@ class BackwardMismatches:
                 last = visit.nodes[-1] if visit.nodes else ""
                 names[GRADIENT] = run.gradient(result, last, limits_of_real_values().bytes)
         if may_hold(self._host, MISMATCH, names):
-            operation = None if node is None else target_name(node)
+            operation = None if fault.node is None else operation_name(fault.node)
             cause = cause_in_backward(fault, body.backend)
             raised = mismatch_in_backward(worst, operation, cause, (visit.path, visit.line, visit.function))
 
@@ -133,3 +136,12 @@ class BackwardMismatches:
         if text not in self._reported:
             self._reported.add(text)
             self._host.print(text, "important")
+
+
+def _visit_of(fault: Fault, lines: BackwardLines) -> Visit | None:
+    """Return the visit of the fault's line, also in an operator's body; else that of the operator."""
+    place = line_at_fault(fault)
+    inside = [each for each in lines.visits if each.is_in_body and each.is_user_code and each.place == place]
+    if fault.within is not None and inside:
+        return inside[-1]
+    return visit_that_makes(lines, fault.within or fault.node)

@@ -47,7 +47,7 @@ from dynamo_dap.debuggee.numerics.stored_state import (
 )
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
-from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, place_of, places_of
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, has_transforms, place_of, places_of
 from dynamo_dap.debuggee.torch_api.custom_operators import FAKE_KERNEL
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
@@ -281,7 +281,12 @@ def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
 def _operation(fault: Fault | None) -> str | None:
     """Return the operation whose own result differs; None if no value differs."""
     is_value = fault is not None and fault.node is not None and fault.stored is None and fault.observed is None
-    return target_name(fault.node) if fault is not None and is_value else None
+    return operation_name(fault.node) if fault is not None and is_value else None
+
+
+def operation_name(node: Any) -> str:
+    """Return the name of an operation; for one that enters a transform of ``torch.func``, words."""
+    return "a transform of torch.func" if has_transforms([node]) else target_name(node)
 
 
 def needs_gradients(outputs: Sequence[object]) -> bool:
@@ -377,7 +382,7 @@ def cause_in_backward(fault: Fault, backend: str) -> str:
     """Return the stage that makes a gradient wrong."""
     if fault.node is None:
         return f"the backend ({backend}), in this compiled code alone: compiled again, its gradients match."
-    operation = target_name(fault.within or fault.node)
+    operation = operation_name(fault.within or fault.node)
     return f"{_owner(fault, backend)}. The backward of {operation} is wrong.{_part_text(fault)}"
 
 
@@ -567,8 +572,11 @@ def _weight(each: Deviation) -> tuple[bool, float]:
 
 
 def _deviation(difference: Difference) -> Deviation:
-    errors = [None if each is None else _number(each) for each in (difference.error, difference.reference_error)]
-    return Deviation(difference.is_same, _number(difference.largest), _number(difference.rmse), *errors)
+    error, in_eager = (
+        None if each is None else _number(each) for each in (difference.error, difference.reference_error)
+    )
+    largest, rmse = _number(difference.largest), _number(difference.rmse)
+    return Deviation(difference.is_same, largest, rmse, error, in_eager, difference.rounding)
 
 
 def _number(value: float) -> float | None:

@@ -46,7 +46,7 @@ from dynamo_dap.debuggee.numerics.returned_memory import (
 )
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
-from dynamo_dap.debuggee.replay.replayed_graph import place_of, refuse_transforms
+from dynamo_dap.debuggee.replay.replayed_graph import place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
@@ -215,7 +215,6 @@ class ComparingRun(CallObserver, CompileObserver):
             if is_backward_compiled():
                 raise NoRealValue("backward passes are compiled (compiled autograd)")
             DIFFERENTIATING.require()
-            refuse_transforms(comparison.graph)
             kept = KeptBackward.of(call, cached_call, comparison.graph, [*switches(), *call.kept.random])
             returned = ReturnedGradients(outputs_of(call), call.inputs, lambda ended: self._came_back(kept, ended))
             kept.included, kept.shares = returned.included, returned.shares

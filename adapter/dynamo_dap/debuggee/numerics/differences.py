@@ -30,6 +30,18 @@ _COMMON = 0.999
 """Eager's error is that of this quantile of its elements; an element with a larger error uses its own."""
 _FEW, _MANY = 1000, 1 << 24
 """For fewer or more elements than these, the largest error counts instead of the quantile."""
+_OF_BIAS = 3.0
+"""The errors of all elements together may be this many times as far to one side as in eager and disturbed runs,"""
+_OF_STEP = 0.25
+"""or this part of the step between two numbers of a half type,"""
+_OF_STEPS = 16.0
+"""or this many such steps of another type, whose functions are approximated."""
+_HALF = 1e-4
+"""Types with larger steps, relative to a number, are half types."""
+_SHOWN = 1e-3
+"""An error of this part of the largest element is shown as one, though rounding explains it."""
+_FEWEST = 8
+"""Fewer elements have no common error."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,8 @@ class Difference:
     """The eager value's largest error against float64."""
     reason: str = ""
     """Why the values differ, if not by the size of finite elements."""
+    rounding: str | None = None
+    """The errors of a result that only rounding is known to explain, relative to the largest element; None if small."""
 
     @property
     def text(self) -> str:
@@ -150,7 +164,21 @@ def _judged_by(
         bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _OF_EAGER
     )
     is_same = is_usual or _is_noise(off, allowed.maximum(rounded), off_eager, exact, referee)
-    return replace(measured, is_same=is_same, error=float(off.max()), reference_error=float(of_eager.max()))
+    is_same = is_same and not _is_biased(exact, one, two, numbers.eps, referee)
+    found = replace(measured, is_same=is_same, error=float(off.max()), reference_error=float(of_eager.max()))
+    return replace(found, rounding=_rounding_text(found, float(size.max()), dtype)) if is_same else found
+
+
+def _rounding_text(found: Difference, scale: float, dtype: object) -> str | None:
+    """Return both errors in percent if the compiled one is larger, and large enough to conceal a defect."""
+    assert found.error is not None
+    assert found.reference_error is not None
+    if not scale or not math.isfinite(found.reference_error) or found.error < scale * _SHOWN:
+        return None
+    if found.error <= found.reference_error:
+        return None
+    percent, in_eager = found.error / scale * 100, found.reference_error / scale * 100
+    return f"within {str(dtype).rpartition('.')[2]} rounding: {percent:.2g} %, eager {in_eager:.2g} %"
 
 
 def _is_noise(off: object, allowed: Any, off_eager: object, exact: Any, referee: Referee) -> bool:
@@ -170,6 +198,33 @@ def _is_noise(off: object, allowed: Any, off_eager: object, exact: Any, referee:
     if not bool((off <= allowed.maximum(noise * _OF_NOISE).maximum(size * typical)).all()):
         return False
     return _rmse(off) <= max(_rmse(_finite(each)) for each in (off_eager, *errors)) * _OF_NOISE
+
+
+def _is_biased(exact: Any, one: Any, two: Any, step: float, referee: Referee) -> bool:
+    """Return whether the other result is off to one side in all elements together, as rounding is not.
+
+    Rounding moves elements to both sides. One rounded factor moves all to one side, in disturbed runs as well.
+    """
+    known = exact.isfinite() & one.isfinite() & two.isfinite() & (exact != 0)
+    if int(known.sum()) < _FEWEST:
+        return False
+    exact, one, two = (each[known] for each in (exact, one, two))
+    typical = _rmse((one - exact).abs()) / _rmse(exact.abs())
+    least = max(typical, step * (_OF_STEP if step > _HALF else _OF_STEPS))
+    bias, of_eager = _bias(exact, two), _bias(exact, one)
+    if bias <= max(least, of_eager * _OF_BIAS):
+        return False
+    runs = [each for each in referee.disturbed() if has_own_memory(each) and each.shape == known.shape]
+    biases = [_bias(exact, widened(each.detach())[known].nan_to_num(0.0, 0.0, 0.0)) for each in runs]
+    return bool(runs) and bias > max(biases) * _OF_BIAS
+
+
+def _bias(exact: Any, other: Any) -> float:
+    """Return by which factor more than 1 all elements are off, or how far to one side relative to their scale."""
+    apart = other - exact
+    scale = exact.abs().pow(2)
+    factor = (apart * exact.conj()).sum().abs() / scale.sum()
+    return max(float(factor), float(apart.mean().abs() / scale.mean().sqrt()))
 
 
 def _rmse(errors: Any) -> float:

@@ -282,8 +282,8 @@ class Noise:
     def disturb_gradient(self, node: Node, results: Mapping[object, Any]) -> None:
         """Disturb the result of ``node``, and its gradient when that arrives."""
         self.disturb(node, results)
-        value = results[node]
-        if not has_own_memory(value) or not value.requires_grad or node.op == "placeholder":
+        value = unwrapped(results[node]) if has_own_memory(results[node]) else None
+        if value is None or not value.requires_grad or node.op == "placeholder":
             return
         known = [
             results[each] for user in node.users for each in user.all_input_nodes if has_own_memory(results.get(each))

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptI
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
-from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory, with_earlier_memory
@@ -32,6 +32,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.replays import CachedCall, compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.transforms import differentiates, transforms_around
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _LOOSE = 0.05
@@ -182,6 +183,7 @@ class _Runs:
         self._latest: dict[object, int] = {}
         graph = DifferentiatedGraph.of(kept.graph, kept.written)
         self.own = GradientRun(graph, kept.inputs, kept.states, arrived, included, self._note)
+        self._around = transforms_around(kept.graph.nodes)
         self._exact: GradientRun | None = None
         self._is_exact_known = False
         self._disturbed: list[GradientRun] | None = None
@@ -198,15 +200,26 @@ class _Runs:
                     self._memory[node] = storage, version
 
     def uses(self) -> Iterator[Use]:
-        """Yield each use of a tensor with a gradient, except of memory that is written to."""
+        """Yield each use of a tensor with a gradient, except of memory that is written to.
+
+        Where a transform differentiates, only uses of tensors from outside: the transform may differentiate a zero.
+        """
         changed = {storage for storage, version in self._memory.values() if self._latest[storage] != version}
         names = self.own.names
         for user in self._kept.graph.nodes:
             if user.op in ("call_function", "call_method"):
                 for node in user.all_input_nodes:
-                    known = self._memory.get(node)
-                    if node.name in names and known is not None and known[0] not in changed:
+                    known, around = self._memory.get(node), self._around.get(node, ())
+                    is_batch = bool(around) and self.dtypes[node.name].is_floating_point if known else False
+                    has_gradient = node.name in names or (is_batch and not any(map(differentiates, around)))
+                    if has_gradient and known is not None and known[0] not in changed:
                         yield node, user
+
+    def to_blame(self, use: Use) -> Any:
+        """Return the operation of a use, or that which enters the outermost transform that differentiates around it."""
+        opening = next((each for each in self._around.get(use[1], ()) if differentiates(each)), None)
+        within = [node for node, around in self._around.items() if opening in around]
+        return next((each for each in within if places_of(each)), use[1]) if opening is not None else use[1]
 
     def exact(self) -> GradientRun | None:
         """Return the float64 run; None if the graph cannot run in float64."""
@@ -389,7 +402,7 @@ class GradientComparison:
         found_in = ladder(self._kept.backend, is_right)
         self.evidence += found_in.runs
         part = part_at_fault(self._kept.backend, found_in.stage, is_right)
-        fault = Fault(use[1], how, found_in.stage, None, part=part, judged=found_in.judged)
+        fault = Fault(self._runs.to_blame(use), how, found_in.stage, None, part=part, judged=found_in.judged)
         return self._inside(fault, use) or fault
 
     def _inside(self, fault: Fault, use: Use) -> Fault | None:
@@ -512,15 +525,24 @@ def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping
         if node.op == "placeholder":
             copies[node] = longer.node_copy(node)
     zeros = {use: longer.placeholder(f"zero_{at}") for at, use in enumerate(uses)}
+    around = transforms_around(graph.nodes)
+    sums: dict[Use, Any] = {}
+
+    def add(node: Any, user: Any) -> None:
+        if (node, user) in zeros and (node, user) not in sums:
+            sums[node, user] = longer.call_function(operator.add, (copies[node], zeros[node, user]))
+
     for node in graph.nodes:
-        if node.op in ("placeholder", "output"):
+        if node.op == "output":
             continue
-        added = {
-            each: longer.call_function(operator.add, (copies[each], zeros[each, node]))
-            for each in node.all_input_nodes
-            if (each, node) in zeros
-        }
-        copies[node] = longer.node_copy(node, lambda each, added=added: added.get(each, copies[each]))
+        if node.op != "placeholder":
+            for each in node.all_input_nodes:
+                add(each, node)
+            added = {each: sums[each, node] for each in node.all_input_nodes if (each, node) in sums}
+            copies[node] = longer.node_copy(node, lambda each, added=added: added.get(each, copies[each]))
+        for user in node.users:
+            if len(around.get(user, ())) > len(around.get(node, ())):  # the transform would wrap the sum
+                add(node, user)
     longer.output(tuple(copies.get(each, each) for each in graph.output_nodes))
     return torch.fx.GraphModule(graph.module, longer), copies, list(zeros.values())
 

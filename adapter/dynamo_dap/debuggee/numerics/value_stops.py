@@ -11,6 +11,7 @@ compile-time engine; runs on the thread that makes the call.
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import math
 import sys
@@ -52,6 +53,7 @@ from dynamo_dap.debuggee.numerics.not_finite import (
     kinds_of,
     may_have_any,
 )
+from dynamo_dap.debuggee.numerics.returned_memory import ReturnedMemory, ReusedMemory, fault_of_memory
 from dynamo_dap.debuggee.numerics.shown_values import ShownValues
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.function_names import name_of_call
@@ -130,6 +132,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._stop_trace = stop_trace
         self._reported: set[str] = set()
         self._attributes = NotedAttributes()
+        self._memory = ReturnedMemory()
         self._bad = SeenTensors()
         """The NaN and Inf that calls have returned."""
 
@@ -186,9 +189,9 @@ class ValueStops(CallObserver, CompileObserver):
             self._backward.returned(call)
         if NAN_FILTER in filters and may_have_any([call.outputs, call.written]):
             self._examine(call, NAN_FILTER, self._made_by)
-        every = self._host.options.compare_every
-        if MISMATCH in filters and call.graph.calls % every == 0:
-            self._examine(call, MISMATCH, self._mismatch)
+        reused = self._memory.take(call) if MISMATCH in filters else None
+        if MISMATCH in filters and (reused is not None or call.graph.calls % self._host.options.compare_every == 0):
+            self._examine(call, MISMATCH, functools.partial(self._mismatch, reused=reused))
 
     def raised(self, call: GraphCall) -> None:
         """Stop if a custom operator of the graph breaks its declaration."""
@@ -258,7 +261,7 @@ class ValueStops(CallObserver, CompileObserver):
         raised = not_finite_input(name, given, where or user_function_name(graph.call.code))
         return Culprit(number, raised, {"__value__": given.value, "__kind__": NAN}, NAN_FILTER, graph.call)
 
-    def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
+    def _mismatch(self, call: GraphCall, cached_call: CachedCall, reused: ReusedMemory | None = None) -> Culprit | None:
         try:
             comparison = compared_if_valid(call, cached_call)
         except CallsDifferByChance as problem:
@@ -272,6 +275,8 @@ class ValueStops(CallObserver, CompileObserver):
             fault, missing = find_fault(call, cached_call, comparison)
         else:
             fault, missing = comparison.fault_of_operator(), None
+        if fault is None and reused is not None:
+            fault = fault_of_memory(reused, comparison)
         if fault is None and call.problem is None:
             self._gradients.expect(call, cached_call, comparison)
         if fault is None or _was_reported(call, comparison, fault):

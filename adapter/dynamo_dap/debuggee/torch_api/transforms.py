@@ -96,6 +96,26 @@ class TakenOut:
         return made
 
 
+def transforms_around(nodes: Sequence[Any]) -> Mapping[Any, tuple[Any, ...]]:
+    """Return for each node inside transforms the nodes that open these, outermost first."""
+    found: dict[Any, tuple[Any, ...]] = {}
+    opened: list[Any] = []
+    for node in nodes:
+        name = _name(node)
+        if name.endswith(_CLOSES) and opened:
+            opened.pop()
+        elif name.endswith(_OPENS):
+            opened.append(node)
+        elif opened:
+            found[node] = tuple(opened)
+    return found
+
+
+def differentiates(opening: Any) -> bool:
+    """Return whether a transform is any but ``vmap``, by the node that opens it."""
+    return "vmap" not in _name(opening)
+
+
 def prefix_of(module: GraphModule, nodes: Sequence[Any], wanted: Sequence[object]) -> object:
     """Return the graph up to the last of the nodes ``wanted``, which it returns, with all transforms closed."""
     torch = sys.modules["torch"]

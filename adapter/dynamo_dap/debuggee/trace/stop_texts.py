@@ -157,6 +157,10 @@ def mismatch(fault: Fault, worst: Difference, cause: str, operation: str, where:
         what = "Dynamo's graph and ordinary Python differ."
     if fault.observed is not None:
         return _raised(f"Mismatch: {fault.observed}", [fault.observed, f"Where: {where}", f"Cause: {cause}"])
+    if fault.written is not None:
+        what = f"The compiled call leaves {fault.written} with other contents than eager ({fault.difference.text})."
+        lines = [what, f"Where: {where}", f"Cause: {cause}"]
+        return _raised(f"Mismatch: {fault.written}: {fault.difference.headline}", lines)
     if fault.node is None:
         what = f"Compiled and eager results differ ({worst.text})."
         lines = [what, f"Where: returned at {where}", f"Cause: {cause}"]
