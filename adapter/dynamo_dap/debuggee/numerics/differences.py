@@ -1,6 +1,7 @@
 """Judges whether two results of one operation differ by more than rounding, element by element.
 
-NaN and Inf positions are compared first. The tolerance is not a fixed number. It follows from a float64 run
+NaN and Inf positions are compared first. A compiled result that is at least as near to a float64 run as the eager one
+proves no defect, if half of the digits of each element are right. The tolerance for others follows from that run
 (``Referee.exact``) and from the eager result's error against it. If that does not decide, further float64 runs do, in
 which each result is disturbed by as much as its type rounds (``Referee.disturbed``). A value without a float64 run is
 judged relative to itself and to the tensor's own scale. Runs on the thread that makes the call.
@@ -160,11 +161,15 @@ def _judged_by(
     # Near zero, relative errors are large, and mean nothing for the other elements.
     allowed = off_eager.maximum((size * relative).clamp(max=absolute)) * _OF_EAGER
     rounded = size * (numbers.eps * _OF_ROUNDING) + numbers.tiny
+    is_nearer = float(off.max()) <= float(off_eager.max()) and _rmse(off) <= _rmse(off_eager)
+    is_nearer = is_nearer and bool((off <= size * math.sqrt(numbers.eps)).all())  # nor is a small element lost
     is_usual = bool((off <= rounded).all()) or (
         bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _OF_EAGER
     )
-    is_same = is_usual or _is_noise(off, allowed.maximum(rounded), off_eager, exact, referee)
-    is_same = is_same and not _is_biased(exact, one, two, numbers.eps, referee)
+    is_same = is_nearer or (
+        (is_usual or _is_noise(off, allowed.maximum(rounded), off_eager, exact, referee))
+        and not _is_biased(exact, one, two, numbers.eps, referee)
+    )
     found = replace(measured, is_same=is_same, error=float(off.max()), reference_error=float(of_eager.max()))
     return replace(found, rounding=_rounding_text(found, float(size.max()), dtype)) if is_same else found
 

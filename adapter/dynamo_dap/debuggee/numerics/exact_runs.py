@@ -249,12 +249,15 @@ class Noise:
         self._generator = torch.Generator()
         self._generator.manual_seed(seed)
 
-    def disturb(self, node: Node, results: Mapping[object, object], times: float = 1.0) -> None:
-        """Disturb the result of ``node`` in place, ``times`` times, unless it is a view of disturbed memory."""
+    def disturb(self, node: Node, results: Mapping[object, object], times: float = 1.0, name: str = "") -> None:
+        """Disturb the result of ``node`` in place, ``times`` times, unless it is a view of disturbed memory.
+
+        ``name`` is that of its type, if it is another one than the node's.
+        """
         torch = sys.modules["torch"]
         if node.op == "get_attr" or not has_own_memory(results[node]):
             return
-        value, dtype = unwrapped(results[node]), self._dtypes.get(node.name)
+        value, dtype = unwrapped(results[node]), self._dtypes.get(name or node.name)
         if not value.is_floating_point():
             return
         unit = self._unit(value, dtype)
@@ -279,9 +282,13 @@ class Noise:
                 # Many operations made it: where they cancel out, the remainder has more rounding errors.
                 value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
 
-    def disturb_gradient(self, node: Node, results: Mapping[object, Any]) -> None:
+    def disturb_gradient_in_body(self, name: str, node: Node, results: Mapping[object, Any]) -> None:
+        """Disturb a result in the body of an operator, and its gradient; ``name`` is that of its type."""
+        self.disturb_gradient(node, results, name)
+
+    def disturb_gradient(self, node: Node, results: Mapping[object, Any], name: str = "") -> None:
         """Disturb the result of ``node``, and its gradient when that arrives."""
-        self.disturb(node, results)
+        self.disturb(node, results, name=name)
         value = unwrapped(results[node]) if has_own_memory(results[node]) else None
         if value is None or not value.requires_grad or node.op == "placeholder":
             return
@@ -289,7 +296,7 @@ class Noise:
             results[each] for user in node.users for each in user.all_input_nodes if has_own_memory(results.get(each))
         ]
         terms = max((each.numel() for each in known), default=1) / max(value.numel(), 1)
-        rounding = self._unit(value, self._dtypes.get(node.name))
+        rounding = self._unit(value, self._dtypes.get(name or node.name))
         unit = rounding * (1 + math.sqrt(max(terms, 1.0)) / 8)
         is_normalized = value.dim() > 1 and any(_is_one_of(user, _NORMALIZATIONS) for user in node.users)
 
@@ -384,7 +391,14 @@ def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, di
             made.target = "double"
         elif _makes_default_fractions(node):
             made.kwargs = {**made.kwargs, "dtype": torch.float64}
-    return torch.fx.GraphModule(module, copy), copies
+    wide_module = torch.fx.GraphModule(module, copy)
+    for node in nodes:
+        body: Any = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None
+        if hasattr(body, "graph"):
+            of_body, _ = _widened_module(body, body.graph.nodes)
+            of_body.meta.update(body.meta)
+            setattr(wide_module, node.target, of_body)
+    return wide_module, copies
 
 
 def _makes_default_fractions(node: Node) -> bool:

@@ -177,12 +177,12 @@ class _Runs:
         self.problems: dict[str, None] = {} if problems is None else problems
         """Why gradients were judged without a float64 run, in order."""
         self._kept, self._arrived, self._included = kept, arrived, included
-        self.dtypes: dict[str, object] = {}
+        self.dtypes: dict[str, Any] = {}
         self.facts: dict[object, Facts] = {}
         self._memory: dict[Any, tuple[object, int]] = {}
         self._latest: dict[object, int] = {}
         graph = DifferentiatedGraph.of(kept.graph, kept.written)
-        self.own = GradientRun(graph, kept.inputs, kept.states, arrived, included, self._note)
+        self.own = GradientRun(graph, kept.inputs, kept.states, arrived, included, self._note, self._note_in_body)
         self._around = transforms_around(kept.graph.nodes)
         self._exact: GradientRun | None = None
         self._is_exact_known = False
@@ -198,6 +198,11 @@ class _Runs:
                     self.dtypes[node.name] = value.dtype
                     self.facts[node] = value.shape, value.dtype, value.device
                     self._memory[node] = storage, version
+
+    def _note_in_body(self, name: str, node: Node, results: Mapping[Any, object]) -> None:
+        value: Any = results[node]
+        if has_own_memory(value):
+            self.dtypes[name] = value.dtype
 
     def uses(self) -> Iterator[Use]:
         """Yield each use of a tensor with a gradient, except of memory that is written to.
@@ -251,8 +256,9 @@ class _Runs:
             }
             arrived = [None if each is None else widened(each) for each in self._arrived]
             ran = None if noise is None else noise.disturb_gradient
+            in_body = None if noise is None else noise.disturb_gradient_in_body
             return GradientRun(
-                DifferentiatedGraph.of(wide, kept.written), inputs, kept.states, arrived, self._included, ran
+                DifferentiatedGraph.of(wide, kept.written), inputs, kept.states, arrived, self._included, ran, in_body
             )
         except Exception as problem:  # noqa: BLE001  (whatever an operation that has no float64 raises)
             self.problems[not_in_float64(named_first_line_of(problem))] = None

@@ -274,6 +274,7 @@ class GradientRun:
         arrived: Gradients,
         included: Sequence[frozenset[int]],
         ran: Callable[[Any, Mapping[Any, object]], None] | None = None,
+        ran_in_body: Callable[[str, Any, Mapping[Any, object]], None] | None = None,
     ) -> None:
         """Run it; ``states`` restore the call's initial random numbers and switches.
 
@@ -299,6 +300,8 @@ class GradientRun:
         """Restores the backward pass's own switches: autocast is usually off there."""
         self._ran = ran
         """Receives each node that has run, with the results so far."""
+        self._ran_in_body = ran_in_body
+        """Receives the same of the nodes in operators' bodies, each with a name of its own."""
         self._is_forward = True
         self.bodies: dict[str, Any] = {}
         """The bodies of higher-order operators that have run, by target."""
@@ -476,9 +479,10 @@ class GradientRun:
             self.bodies[target] = body
 
         def note(node: Node, results: Mapping[object, object]) -> None:
-            result = results[node]
+            name, result = f"{target}.{node.name}", results[node]
+            if self._ran_in_body is not None and node.op != "output":
+                self._ran_in_body(name, node, results)
             if is_noted and isinstance(result, sys.modules["torch"].Tensor) and result.requires_grad:
-                name = f"{target}.{node.name}"
                 self._note(name, -1, result)
                 if node.op != "placeholder" and (place := user_place(node)) is not None:
                     self.results_in_bodies.setdefault((place[0].path, place[0].line), {})[target] = name
