@@ -352,7 +352,11 @@ class ValueStops(CallObserver, CompileObserver):
         before, lines = contextlib.ExitStack(), Patches("stopping at a value's line")
         before.enter_context(self._host.holding())  # the call's breakpoints were hit when it began
 
+        stopped = False
+
         def stop_at(frame: TracedFrame) -> None:
+            nonlocal stopped
+            stopped = True
             NODE_HOOK.want(None)
             lines.remove()
             before.close()
@@ -372,6 +376,9 @@ class ValueStops(CallObserver, CompileObserver):
                 NODE_HOOK.want(on_node)
             try:
                 run_replay(ReplayRun(culprit.call))
+                if not stopped and culprit.visit is not None:  # Dynamo may trace another function in its place
+                    NODE_HOOK.want(on_node)
+                    run_replay(ReplayRun(culprit.call))
             finally:
                 NODE_HOOK.want(None)
                 lines.remove()
