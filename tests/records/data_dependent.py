@@ -87,6 +87,11 @@ CASES = [
         "return x.narrow(0, 0, length).sum()",
         "length >= 6", "length = 4", "item",
     ),
+    DataCase(
+        "fraction",
+        "top = x.max().item()  #@made_fraction\nif top > 2.5:  #@fraction\n    return x * 2\nreturn x",
+        "top > 2.5", "top = 5.0", "item",
+    ),
 ]  # fmt: skip
 
 _HEAD = """\
@@ -165,6 +170,7 @@ _CONDS = {
         "if length >= 6:",
         "return torch.cond(length >= 6, lambda: x.clone(), lambda: x.narrow(0, 0, length).sum())",
     ),
+    "fraction": ("if top > 2.5:", "return torch.cond(top > 2.5, lambda: x * 2, lambda: x.clone())"),
 }
 """By case: how the branch begins, and what replaces it."""
 

@@ -1,10 +1,18 @@
-"""Finds the branches that ``torch.cond`` can replace: each side is one value. Pure functions over syntax trees."""
+"""Names graph breaks that data causes, and finds the branches that ``torch.cond`` can replace: each side is one value.
+
+Constants, and pure functions over syntax trees.
+"""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
 from typing import Any
+
+BRANCH_ON_TENSOR = "Data-dependent branching"
+"""Torch's reason for a graph break at a branch on a tensor."""
+CAPTURING_SETTINGS = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
+"""Settings of Dynamo that only widen what it traces. Others change results, or the whole compile."""
 
 
 @dataclass(frozen=True)

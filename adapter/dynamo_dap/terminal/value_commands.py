@@ -268,9 +268,9 @@ def show_guards(debugger: Debugger, argument: str) -> None:
 
 @command("try", Group.COMPILED)
 def try_fixes(debugger: Debugger, argument: str) -> None:
-    """Try fixes for the data-dependent condition of this stop: each is one more trace of the call."""
+    """Try fixes for the data-dependent graph break of this stop: each is one more trace of the call."""
     if not any(scope.name == FIXES_SCOPE for scope in debugger.scopes()):
-        raise UsageError("this stop is not at a data-dependent condition")
+        raise UsageError("this stop is not at a graph break that depends on data")
     show_scope(debugger, FIXES_SCOPE)
 
 

@@ -116,8 +116,8 @@ class RaisedException:
     description: str
     break_mode: str = "always"
     details: ExceptionDetails | None = None
-    condition: Any = None
-    """The condition on data that Dynamo could not decide, as the engine knows it."""
+    obstacle: Any = None
+    """What fixes can be tried for, as the engine knows it."""
 
     @property
     def headline(self) -> str:

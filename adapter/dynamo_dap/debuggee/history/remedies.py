@@ -1,10 +1,10 @@
-"""Tries fixes of a condition that depends on data, while the thread is held there: the scope *Fixes*.
+"""Tries fixes of a graph break that data causes, while the thread is held there: the scope *Fixes*.
 
 The call is traced again in isolation with each fix in place: ``torch._check`` before the line, as if the function
-contained it there; the branch not taken, as with ``guard_or_false``; or the function's code with ``torch.cond``. The
-trace continues from there to its end or to the next graph break. If that is another condition on data, the check that
-holds in this call is tried as well. Runs on the held tracing thread, under Dynamo's compile lock; nothing here outlives
-the scope.
+contained it there; the branch not taken, as with ``guard_or_false``; the function's code with ``torch.cond``; or a
+setting of torch for this trace only. The trace continues from there to its end or to the next graph break. If that is
+another condition on data, the check that holds in this call is tried as well. Runs on the held tracing thread, under
+Dynamo's compile lock; nothing here outlives the scope.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 from types import CodeType
 
@@ -22,14 +24,27 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
 from dynamo_dap.debuggee.history.branches_as_cond import code_with_cond
-from dynamo_dap.debuggee.history.changed_traces import CannotChange, assign, beside_running_trace, traced_call
+from dynamo_dap.debuggee.history.changed_traces import (
+    CannotChange,
+    assign,
+    beside_running_trace,
+    is_full_graph,
+    traced_call,
+)
 from dynamo_dap.debuggee.history.state_logs import StateLogs
-from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence, data_dependence_of
+from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence, Obstacle, data_dependence_of
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.graph_breaks import facts_of_break, frame_of_break, is_graph_break
+from dynamo_dap.debuggee.torch_api.graph_breaks import facts_of_break, frame_of_break, is_control_flow, is_graph_break
 from dynamo_dap.debuggee.torch_api.replays import CachedCall, replaying, run_replay
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_api.trial_traces import TRIALS, UNTAKEN, branch_not_taken, reporting_failure
+from dynamo_dap.debuggee.torch_api.trial_traces import (
+    TRIALS,
+    UNTAKEN,
+    branch_not_taken,
+    called_with_code,
+    reporting_failure,
+    with_setting,
+)
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.trace.runs import (
     Decision,
@@ -47,6 +62,7 @@ _FURTHER = 4
 """The maximum number of further checks that are tried with a fix."""
 _TRY_FIXES = "'Try Fixes for This Line' (fix) runs the program with it"
 _BOTH = "both branches are in the graph"
+_CAPTURED = "the operation is in the graph"
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*) (?:(?:<|>=) 0|(?:==|!=) -1)")
 """A condition that is decided if the number is 0 or more, as each size is."""
 
@@ -80,6 +96,23 @@ class _Check:
     place: _Place
     statement: str
     condition: str
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A fix other than a check: it has to get the trace past a line."""
+
+    effect: str
+    around: Callable[[TrialRun], AbstractContextManager[None]]
+    """Makes the change for one trace."""
+    place: _Place
+    kind: str | None = None
+    """The kind of graph break that has to go from the line; None if every one has to."""
+
+    def is_passed(self, run: TrialRun, met: _Ended) -> bool:
+        """Return whether the trace got past the line."""
+        is_other = self.kind is not None and (met.condition is not None or met.text != self.kind)
+        return is_other or (self.place.code, self.place.line) not in run.lines
 
 
 @dataclass(frozen=True)
@@ -145,7 +178,9 @@ class TrialRun(SilentRun):
         return Decision.GO_ON
 
     def failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Note the exception that ended the trace."""
+        """Note the exception that ended the trace, unless Dynamo begins it again."""
+        if is_control_flow(exception):
+            return
         innermost = frame_of_break(exception) or frame
         self.lines = [(each.code, each.line) for each in innermost.with_callers()]
         place = _Place.of(innermost)
@@ -178,12 +213,13 @@ class Remedies:
         self._lines = lines
         self._logs = logs
 
-    def scope(self, frame: TracedFrame, condition: DataDependence, compile_id: str) -> ScopeOfFrame:
+    def scope(self, frame: TracedFrame, obstacle: Obstacle, compile_id: str) -> ScopeOfFrame:
         """Return the scope that tries the fixes when it is opened."""
-        return ScopeOfFrame(FIXES_SCOPE, _Trials(lambda: self._rows(frame, condition, compile_id)), expensive=True)
+        return ScopeOfFrame(FIXES_SCOPE, _Trials(lambda: self._rows(frame, obstacle, compile_id)), expensive=True)
 
-    def _rows(self, frame: TracedFrame, condition: DataDependence, compile_id: str) -> list[Variable]:
-        if condition.user_condition is None or condition.user_opposite is None:
+    def _rows(self, frame: TracedFrame, obstacle: Obstacle, compile_id: str) -> list[Variable]:
+        condition = obstacle.condition
+        if condition is not None and (condition.user_condition is None or condition.user_opposite is None):
             text = f"assign the number of {condition.condition} to a variable first, so that a check can name it"
             return [Variable("(none)", Value(text, kind="virtual"))]
         try:
@@ -192,12 +228,26 @@ class Remedies:
         except (CannotChange, FeatureMissing) as problem:
             return [Variable("(none)", Value(f"cannot be tried: {problem}", kind="virtual"))]
         place = _Place.of(frame)
+        rows = [
+            _row(f"torch._dynamo.config.{name} = True", place, self._try_setting(frame, call, place, name, obstacle))
+            for name in obstacle.settings
+        ]
+        if condition is not None:
+            rows += self._rows_of_condition(frame, call, place, condition)
+        if (condition is not None or obstacle.is_on_tensor) and _is_branch(frame) and not _is_loop(place):
+            rows.append(_row("torch.cond", place, self._try_cond(frame, call, place)))
+        return rows
+
+    def _rows_of_condition(
+        self, frame: TracedFrame, call: CachedCall, place: _Place, condition: DataDependence
+    ) -> list[Variable]:
+        assert condition.user_condition is not None
+        assert condition.user_opposite is not None
         holds = _truth(frame, condition.user_condition, self._host)
         rows = []
         for check in _checks(place, condition.user_condition, condition.user_opposite, holds):
             rows.append(_row(check.statement, place, self._try(frame, call, [check])))
-        is_branch = frame.instructions[frame.index].name.startswith("POP_JUMP")
-        if is_branch and UNTAKEN.problem is None:
+        if _is_branch(frame) and UNTAKEN.problem is None:
             untaken = _Check(place, f"guard_or_false({condition.user_condition})", condition.user_condition)
             guards: list[bool] = []
             found = self._try(frame, call, [], untaken, guards)
@@ -205,19 +255,22 @@ class Remedies:
             # Both fixes give the same trace, unless a condition on sizes reaches this line.
             known = found if not any(guards) else f"not tried at a stop, since a size decides it too: {_TRY_FIXES}"
             rows.append(_row(f"statically_known_true({condition.user_condition})", place, known))
-        if is_branch and not _is_loop(place):
-            rows.append(_row("torch.cond", place, self._try_cond(frame, call, place)))
         return rows
 
     def _try_cond(self, frame: TracedFrame, call: CachedCall, place: _Place) -> str:
-        if frame.code is not call.code:
-            return f"not tried at a stop, since the branch is in a called function: {_TRY_FIXES}"
+        original = frame.code
         try:
-            code = code_with_cond(call.code, place.line, call.frame.f_globals)
+            code = code_with_cond(original, place.line, frame.globals)
         except CannotChange as problem:
             return f"cannot be tried: {problem}"
-        changed = replace(call, code=code, changes=("torch.cond",))
-        return self._try(frame, changed, [], cond=replace(place, code=code))
+        changed = replace(call, code=code if original is call.code else call.code, changes=("torch.cond",))
+        around = partial(called_with_code, code=original, changed=code)
+        return self._try(frame, changed, [], change=_Change(_BOTH, around, replace(place, code=code)))
+
+    def _try_setting(self, frame: TracedFrame, call: CachedCall, place: _Place, name: str, obstacle: Obstacle) -> str:
+        changed = replace(call, changes=(name,))
+        change = _Change(_CAPTURED, lambda _: with_setting(name), place, obstacle.kind)
+        return self._try(frame, changed, [], change=change)
 
     def _try(
         self,
@@ -226,12 +279,11 @@ class Remedies:
         checks: list[_Check],
         untaken: _Check | None = None,
         guards: list[bool] | None = None,
-        cond: _Place | None = None,
+        change: _Change | None = None,
     ) -> str:
         """Trace the call with a fix, and with the checks that it needs besides; return the result.
 
-        ``guards`` gets, for each trace, whether ``guard_or_false`` guards on a size. ``cond`` is where the code of
-        ``call`` has ``torch.cond``.
+        ``guards`` gets, for each trace, whether ``guard_or_false`` guards on a size.
         """
         own = len(checks)
         guards = [] if guards is None else guards
@@ -242,9 +294,9 @@ class Remedies:
                 checks,
                 untaken,
             )
-            self._trace(run, held)
+            self._trace(run, held, change)
             guards.append(run.has_guarded)
-            said = _BOTH if cond is not None else _effect(run.truths, is_branch=untaken is not None)
+            said = change.effect if change is not None else _effect(run.truths, is_branch=untaken is not None)
             needed = [f"{each.statement} at {each.place.text}" for each in checks[own:]]
             besides = f", with {' and '.join(needed)}" if needed else ""
             met = run.met
@@ -252,7 +304,7 @@ class Remedies:
                 return f"cannot be tried: {run.problem or 'the trace ended early'}"
             if met is None:
                 return f"passes{besides}: the trace reaches its end; {said}"
-            if cond is not None and (cond.code, cond.line) in run.lines:
+            if change is not None and not change.is_passed(run, met):
                 return f"does not help: {met.text}"
             if met.condition is None or met.opposite is None:
                 return f"helps{besides}, up to the next graph break at {met.place.text}: {met.text}; {said}"
@@ -264,7 +316,7 @@ class Remedies:
                 return f"does not help: Dynamo still has to decide {met.text}"
             checks = [*checks, check]
 
-    def _trace(self, run: TrialRun, held: TracedFrame) -> None:
+    def _trace(self, run: TrialRun, held: TracedFrame, change: _Change | None) -> None:
         def take(_: object) -> None:
             run.is_complete = True
             frame = running_frame(sys._getframe())
@@ -272,6 +324,7 @@ class Remedies:
                 frame.end_trace()
 
         top = sys._getframe()
+        is_full = is_full_graph(top)
         try:
             with (
                 self._host.holding(),
@@ -280,8 +333,9 @@ class Remedies:
                 beside_running_trace(top, held),
                 reporting_failure(run, run.failed),
                 _untaken(run),
+                contextlib.nullcontext() if change is None else change.around(run),
             ):
-                run_replay(run, take, one_graph=True)
+                run_replay(run, take, one_graph=is_full)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
             if run.met is None and run.problem is None:
                 log_exception("trying a fix")
@@ -305,6 +359,10 @@ def _checks(place: _Place, condition: str, opposite: str, holds: bool | None) ->
     found = _SIZE.fullmatch(condition)
     if found is not None:
         yield _Check(place, f"torch._check_is_size({found['name']})", f"{found['name']} >= 0")
+
+
+def _is_branch(frame: TracedFrame) -> bool:
+    return frame.instructions[frame.index].name.startswith("POP_JUMP")
 
 
 def _is_loop(place: _Place) -> bool:

@@ -77,8 +77,8 @@ class TraceStops:
             place = past.present(frame, point.index)
             place = place._replace(is_after=place.is_after or raised is not None)
             past.stopped.setdefault(place.at, set()).update(hit or ())
-        condition = None if raised is None else raised.condition
-        scopes = [] if condition is None else [self._remedies.scope(frame, condition, progress.identity.compile_id)]
+        obstacle = None if raised is None else raised.obstacle
+        scopes = [] if obstacle is None else [self._remedies.scope(frame, obstacle, progress.identity.compile_id)]
         present = None if attempts is None else attempts.present
         stop = Stop(
             engine=COMPILE_TIME,

@@ -24,19 +24,20 @@ from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import ShapeEnv, Tensor
-from dynamo_dap.debuggee.torch_api.symbols import expression_of, is_symbolic, range_text, replaced, symbols_of
+from dynamo_dap.debuggee.torch_api.symbols import expression_of, is_symbolic, range_text, replaced
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import NumberForm, TensorForm
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place, users_frame
+from dynamo_dap.protocol.branches import BRANCH_ON_TENSOR, CAPTURING_SETTINGS
 
 _ERROR = "torch.fx.experimental.symbolic_shapes:GuardOnDataDependentSymNode"
 _PENDING = "torch.fx.experimental.symbolic_shapes:PendingUnbackedSymbolNotFound"
 _STACKS = "torch.fx.experimental.symbolic_shapes:ShapeEnv.create_unbacked_symint"
 _PRINTER = "torch.utils._sympy.printers:PythonPrinter"
-_IS_OF_DATA = "torch.fx.experimental.symbolic_shapes:ShapeEnv.is_unbacked_symint"
+_OF_DATA = "torch.fx.experimental.symbolic_shapes:free_unbacked_symbols"
 
-DATA_DEPENDENCE = Feature("where the number of a data-dependent branch came from", _ERROR, _PRINTER, _IS_OF_DATA)
+DATA_DEPENDENCE = Feature("where the number of a data-dependent branch came from", _ERROR, _PRINTER, _OF_DATA)
 PENDING = Feature("where a number was made that its operation does not return", _PENDING, _STACKS)
 _SYMBOLS = re.compile(r"Pending unbacked symbols \{(?P<names>[^}]*)\} not in returned outputs")
 
@@ -97,6 +98,29 @@ class DataDependence(NamedTuple):
         return self.condition if self.user_condition is None else self.user_condition
 
 
+class Obstacle(NamedTuple):
+    """What stopped a trace, if a fix of it can be tried."""
+
+    kind: str
+    """Torch's name of the kind of graph break."""
+    condition: DataDependence | None
+    """The condition on numbers, if it is one."""
+    is_on_tensor: bool
+    """Whether a line of the user's branches on a tensor."""
+    settings: tuple[str, ...]
+    """Settings of Dynamo that torch's hints name, and that only widen what Dynamo traces."""
+
+
+def obstacle_of(facts: BreakFacts, condition: DataDependence | None, *, is_in_library: bool) -> Obstacle | None:
+    """Return what a fix has to get past; None for a graph break that data does not cause."""
+    hints = "\n".join(facts.hints)
+    settings = tuple(name for name in CAPTURING_SETTINGS if f"{name} = True" in hints)
+    is_on_tensor = facts.kind == BRANCH_ON_TENSOR and not is_in_library
+    if condition is None and not is_on_tensor and not settings:
+        return None
+    return Obstacle(facts.kind, condition, is_on_tensor, settings)
+
+
 def explained(facts: BreakFacts, dependence: DataDependence | None, inside: TracedFrame | None = None) -> BreakFacts:
     """Return a break's facts, with the condition in the user's terms if it has one; ``inside`` is a library's."""
     if dependence is None:
@@ -121,8 +145,8 @@ def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDepe
         return None
     condition = replaced(error.cond, shape_env)
     names = dict(_names_of_symbols(frame))
-    symbols = sorted(getattr(condition, "free_symbols", ()), key=str)
-    found = [_symbol(each, frame, shape_env, names) for each in symbols if shape_env.is_unbacked_symint(each)]
+    symbols = symbols_of_data(condition)
+    found = [_symbol(each, frame, shape_env, names) for each in symbols]
     if not found:
         return None
     user_condition = _as_the_user_may_write(condition, names)
@@ -138,7 +162,9 @@ def _as_the_user_may_write(expression: Any, names: dict[Any, str]) -> str | None
     if any(symbol not in names for symbol in expression.free_symbols):
         return None
     sympy: ModuleType = sys.modules["sympy"]
-    named = {symbol: sympy.Symbol(names[symbol], integer=True) for symbol in expression.free_symbols}
+    named = {
+        symbol: sympy.Symbol(names[symbol], integer=symbol.is_integer, real=True) for symbol in expression.free_symbols
+    }
     return _printed(expression.xreplace(named))
 
 
@@ -148,8 +174,12 @@ def data_symbols_of(value: Any, frame: TracedFrame) -> list[DataSymbol]:
     if DATA_DEPENDENCE.problem is not None or shape_env is None:
         return []
     with metadata_reading():
-        symbols = [each for each in symbols_of(value) if shape_env.is_unbacked_symint(each)]
-        return [_symbol(each, frame, shape_env, {}) for each in symbols]
+        return [_symbol(each, frame, shape_env, {}) for each in symbols_of_data(value)]
+
+
+def symbols_of_data(expression: object) -> list[Any]:
+    """Return the numbers in an expression or a symbolic value that the program computes from data."""
+    return sorted(DATA_DEPENDENCE.resolve(_OF_DATA)(expression), key=str)
 
 
 class PendingSymbol(NamedTuple):
@@ -214,8 +244,10 @@ def _error_of(exception: BaseException | None, kind: Any) -> object:
 
 
 def _printed(expression: object) -> str:
-    """Return an expression as Python: sympy writes ``Eq(u0, 3)``."""
-    return str(DATA_DEPENDENCE.resolve(_PRINTER)().doprint(expression))
+    """Return an expression as Python: sympy writes ``Eq(u0, 3)``, and 0.5 with 17 digits."""
+    printer = DATA_DEPENDENCE.resolve(_PRINTER)()
+    printer._print_Float = lambda number: repr(float(number))
+    return str(printer.doprint(expression))
 
 
 def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[Any, str]]:

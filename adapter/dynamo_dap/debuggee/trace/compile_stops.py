@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_api.data_dependence import (
     DataSymbol,
     data_dependence_of,
     explained,
+    obstacle_of,
     pending_symbols_of,
     value_in_call,
 )
@@ -218,11 +219,13 @@ class CompileStops(CompileObserver):
         if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
             user = user_frame(innermost) if self._host.options.just_my_code else innermost
             dependence = data_dependence_of(exception, user)
-            facts = explained(facts, dependence, None if user is innermost else innermost)
+            is_in_library = user != innermost
+            obstacle = obstacle_of(facts, dependence, is_in_library=is_in_library)
+            facts = explained(facts, dependence, innermost if is_in_library else None)
             self._of(compiling).place = _where(innermost)
             error = error_being_raised(frame) if is_raised_by_user(exception) else None
             values = [] if dependence is None else self._values_in_call(dependence, innermost)
-            raised = replace(graph_break(exception, facts, effect, error, values), condition=dependence)
+            raised = replace(graph_break(exception, facts, effect, error, values), obstacle=obstacle)
             self._stop_in_trace(name, innermost if dependence is None else user, raised, _names_of(facts))
 
     def _values_in_call(self, dependence: DataDependence, frame: TracedFrame) -> list[str]:

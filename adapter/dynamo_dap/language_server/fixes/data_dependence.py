@@ -26,7 +26,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
-from dynamo_dap.protocol.branches import branch_of
+from dynamo_dap.protocol.branches import BRANCH_ON_TENSOR, branch_of
 from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import GraphBreak
 
@@ -39,8 +39,6 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotEq: ast.Eq,
 }
 _GUARDS = ("guard_or_false", "statically_known_true")
-_ON_A_TENSOR = "Data-dependent branching"
-"""Torch's reason for a branch on a tensor."""
 
 
 def fixes_of_condition(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
@@ -51,7 +49,7 @@ def fixes_of_condition(situation: Situation, found: GraphBreak) -> Iterator[Fix]
     if found.condition is not None:
         yield from _checked(situation, statement, found.condition)
         yield from _guarded(situation, statement)
-    if found.condition is not None or found.reason == _ON_A_TENSOR:
+    if found.condition is not None or found.reason == BRANCH_ON_TENSOR:
         yield from _as_cond(situation.document, statement)
 
 

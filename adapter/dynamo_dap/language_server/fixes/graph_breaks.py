@@ -27,6 +27,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
+from dynamo_dap.protocol.branches import CAPTURING_SETTINGS
 from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import Compile, Graph, GraphBreak, Node
 
@@ -90,9 +91,8 @@ def _is_graph_break(document: Document, call: ast.expr) -> bool:
 
 # -- settings that torch's hints name ------------------------------------------------------------------------------
 
-_SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
-_SETTINGS = (_SCALARS, "torch._dynamo.config.capture_dynamic_output_shape_ops = True")
-"""Settings that only widen what Dynamo traces. Others change results, or the whole compile."""
+_SETTINGS = tuple(f"torch._dynamo.config.{name} = True" for name in CAPTURING_SETTINGS)
+_SCALARS = _SETTINGS[0]
 _LOGGING = "torch._dynamo.config.reorderable_logging_functions"
 _TRACKER = re.compile(r"<class '[\w.]*\.(\w+)'>")
 _REORDERABLE = frozenset({"TensorVariable", "ConstantVariable", "StringFormatVariable"})
