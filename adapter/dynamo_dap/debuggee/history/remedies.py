@@ -36,6 +36,7 @@ from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence, Obstac
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph_breaks import facts_of_break, frame_of_break, is_control_flow, is_graph_break
 from dynamo_dap.debuggee.torch_api.replays import CachedCall, replaying, run_replay
+from dynamo_dap.debuggee.torch_api.torch_settings import config_in_thread
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_api.trial_traces import (
     TRIALS,
@@ -43,7 +44,6 @@ from dynamo_dap.debuggee.torch_api.trial_traces import (
     branch_not_taken,
     called_with_code,
     reporting_failure,
-    with_setting,
 )
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.trace.runs import (
@@ -269,7 +269,7 @@ class Remedies:
 
     def _try_setting(self, frame: TracedFrame, call: CachedCall, place: _Place, name: str, obstacle: Obstacle) -> str:
         changed = replace(call, changes=(name,))
-        change = _Change(_CAPTURED, lambda _: with_setting(name), place, obstacle.kind)
+        change = _Change(_CAPTURED, lambda _: config_in_thread(f"_dynamo.{name}", True), place, obstacle.kind)
         return self._try(frame, changed, [], change=change)
 
     def _try(

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
@@ -28,6 +28,7 @@ from typing import Any
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import change_stance
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 
 Undo = Callable[[], None]
@@ -90,6 +91,24 @@ def set_config(key: str, value: object) -> Undo:
         _forget_hashes(module)
 
     return undo
+
+
+@contextlib.contextmanager
+def config_in_thread(key: str, value: object) -> Iterator[None]:
+    """Set one of torch's settings for this thread, without the mark that assigning to it leaves.
+
+    Raises:
+        BadSetting: torch has no such setting.
+    """
+    module, name = _find_config(key)
+    entry = module._config[name]
+    override = entry.user_override
+    with Swap() as swap:
+        if isinstance(override, ContextVar):
+            swap.callback(override.reset, override.set(value))
+        else:  # in older torch, one value for all threads
+            swap.set(entry, "user_override", value)
+        yield
 
 
 def add_to_config(key: str, function: str) -> None:

@@ -1,8 +1,8 @@
 """Lets a replay end at its first graph break, with the facts of the break, and changes what such a trace meets.
 
 A trial traces a call again with something changed at a graph break that data causes, to see how far the trace gets: the
-answer of a condition, the code of a called function, or a setting of torch. Runs on the held tracing thread; everything
-holds for one replay.
+answer of a condition, or the code of a called function. Runs on the held tracing thread; everything holds for one
+replay.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import contextlib
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
-from contextvars import ContextVar
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.data_dependence import symbols_of_data
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.replays import Replay, current_replay
-from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.symbols import replaced
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, Result
@@ -82,19 +80,6 @@ def called_with_code(replay: Replay, code: types.CodeType, changed: types.CodeTy
             stack.enter_context(_patches.meanwhile(TRIALS.resolve(each), "get_code", get_code))
         functions = sys.modules["torch._dynamo.variables.functions"]
         stack.enter_context(_patches.meanwhile(functions, _NAME_OF_INIT_CELLS, init_cells))
-        yield
-
-
-@contextlib.contextmanager
-def with_setting(name: str) -> Iterator[None]:
-    """Turn a setting of Dynamo on in this thread. Assigning to it would leave a mark that the program set it."""
-    entry = sys.modules["torch._dynamo.config"]._config[name]
-    override = entry.user_override
-    with Swap() as swap:
-        if isinstance(override, ContextVar):
-            swap.callback(override.reset, override.set(True))
-        else:  # before torch 2.13, one value for all threads
-            swap.set(entry, "user_override", True)
         yield
 
 
