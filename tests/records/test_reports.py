@@ -628,3 +628,21 @@ def test_threads_that_compile_the_same_call_at_once_are_named(tmp_path: Path) ->
     command("run", "program.py", "before", folder=tmp_path / "again")
     (function,) = read_record(next((tmp_path / "again").rglob(f"*{SUFFIX}"))).functions
     assert len(function.compiles) == 2
+
+
+MODULES = """\
+import torch
+
+experts = [torch.compile(torch.nn.Linear(4, 4), backend="eager") for _ in range(4)]
+for length in (3, 5, 7):
+    for expert in experts:
+        expert(torch.ones(length, 4))
+"""
+
+
+def test_a_size_that_changed_is_not_due_to_the_number_of_modules(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(MODULES, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
+    items = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
+    assert any(item.subject.startswith("size 0 of") for item in items)
+    assert not any("modules share this code" in text for item in items for text in item.advice)

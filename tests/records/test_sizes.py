@@ -223,3 +223,38 @@ def test_an_input_that_the_trace_has_not_used_says_what_is_known(tmp_path: Path)
     assert f"shape[0] = 4, {unused}; static: a parameter or buffer" in first[3]
     assert second[0].startswith(f"shape[0] = 5, {unused}; the size was 3 in the earlier")
     assert second[1].startswith(f"shape[1] = 2, {unused}; the size was the same in")
+
+
+ATTENTION = """\
+import math
+
+import torch
+
+attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+
+@torch.compile(backend="eager")
+def attend(x, mask):
+    y = attention(x, x, x, attn_mask=mask, need_weights=False)[0]  #@called
+    return y + x
+
+
+for length in (5, 7):
+    attend(torch.ones(2, length, 8), torch.full((length, length), -math.inf).triu(1))
+"""
+
+
+def test_a_condition_inside_torch_is_at_the_users_line(tmp_path: Path) -> None:
+    program = tmp_path / "attention.py"
+    program.write_text(ATTENTION, encoding="utf-8")
+    _command(program, "run", program.name)
+    (path,) = (tmp_path / "records").rglob(f"*{SUFFIX}")
+    compiles = [compiled for _, compiled in read_record(path).compiles()]
+    equal = [reason for reason in _found(compiles[-1], "mask.shape[0]").reasons if reason.kind == "equal size"]
+    assert equal
+    assert {(reason.place.path, reason.place.line) for reason in equal if reason.place is not None} == {
+        (str(program), Fixture(program).line("called"))
+    }
+    assert "asked by torch/nn/functional.py" in equal[0].text
+    line = next(line for line in _command(program, "report").splitlines() if "Size mask.shape[0]" in line)
+    assert line.count("; ") == 1, "two reasons"

@@ -14,7 +14,7 @@ from pathlib import PurePath
 import msgspec
 
 from dynamo_dap.language_server.document import real_path
-from dynamo_dap.records.advice import causes_of, changes_of
+from dynamo_dap.records.changes import causes_of, changes_of
 from dynamo_dap.records.changing_lines import lines_that_change
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record

@@ -6,56 +6,25 @@ time. Here the values of one object are merged over all calls, and a break is me
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from dynamo_dap.records.changes import DYNAMIC, PAGES, VALUES, changes_of, listed, merged, subject_of
 from dynamo_dap.records.changing_lines import lines_that_change
-from dynamo_dap.records.constant_sizes import about_constant
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.draft_exports import export_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles_of
-from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
-from dynamo_dap.records.raced_compiles import is_raced, raced_items
+from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, Place
+from dynamo_dap.records.raced_compiles import raced_items
 from dynamo_dap.records.raised_items import raised_items
-from dynamo_dap.records.settings import Setting, settings_of_break, settings_of_failure
-from dynamo_dap.records.superseded import is_superseded
+from dynamo_dap.records.settings import settings_of_break
 from dynamo_dap.records.texts import recorded_line
 
-_SIZE = re.compile(
-    r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"
-)
-_MISMATCH = re.compile(
-    r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\b.*?expected (?P<then>.+?), actual (?P<now>.+)"
-)
-_GRADIENT = re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch")
-_NO_TENSOR = re.compile(
-    r"expected type of '(?P<name>.+)' to be (?:a tensor type|<class 'torch\.[^']+'>, but .*'NoneType')"
-)
-"""Up to torch 2.14, and from 2.15 on."""
-_EQUAL = re.compile(r"(?P<name>.+?) (?:==|is) (?P<then>.+)")
-_CACHE = re.compile(
-    r"^(?P<root>.*?(?:cache|past_key|\bkv\b|\bpast(?=[\[)]))\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE
-)
-_SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")
-_INTERMEDIATE = re.compile(r"___stack\d+")
-_EMPTY = re.compile(r"not (?P<name>[\w.\[\]'\"]+)")
-_KEYS = re.compile(r"list\(dict\.keys\((?P<name>.+)\)\)\[\d+\] == (?P<then>.+)")
-_PRESENT = re.compile(r"(?P<key>'[^']*'|\d+) is (?P<absent>not )?in (?P<name>[\w.\[\]']+)")
-_BOUND = re.compile(r"(?:(?P<first>\d+) (?P<less><=?) )?(?P<name>[^\s<>=]+)(?: (?P<more>[<>]=?|!=) (?P<last>\d+))?")
 _TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
-_RATE = re.compile(r"param_groups\[\d+\]\['lr'\]")
-_ADAPTER = re.compile(r"lora|adapter|\bmerged\b|offload|_hf_hook", re.IGNORECASE)
-_VALUES = 8
 
-_PAGES = "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/"
-RECOMPILATION = f"{_PAGES}compile/programming_model.recompilation.html"
-DYNAMIC = f"{_PAGES}compile/programming_model.recompilation.html#is-dynamic-shapes-enabled"
-MODULES = f"{_PAGES}torch.compiler_nn_module.html"
-CONSTANTS = f"{_PAGES}compile/programming_model.recompilation.html#wrapping-constants-with-tensors"
-LIMIT = f"{_PAGES}compile/programming_model.recompilation.html#changing-the-cache-size-limit"
+LIMIT = f"{PAGES}compile/programming_model.recompilation.html#changing-the-cache-size-limit"
 
 
 def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
@@ -65,7 +34,7 @@ def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Ite
     reported = {(item.function, item.subject) for item in changes}
     specialized = [item for item in _specialized(functions) if (item.function, item.subject) not in reported]
     items = [*_failures(functions), *raised_items(functions), *_limits(functions), *_breaks(functions)]
-    items += [*specialized, *_merged(changes), *raced_items(functions)]
+    items += [*specialized, *merged(changes), *raced_items(functions)]
     items += cuda_graph_items(functions)
     items += export_items(record.export_problems if only is None else ())
     order = list(Kind)
@@ -179,9 +148,9 @@ def _broken(known: _Break) -> Item:
     where = f" at {at(one.place)}" if one.place is not None else ""
     names = list(dict.fromkeys(compiled.name for _, compiled in known.cut))
     facts = [one.explanation.replace("\n", " ")] if one.explanation else []
-    facts.append(f"cuts {_list(names)}")
+    facts.append(f"cuts {listed(names)}")
     others = [at(place) for place in dict.fromkeys(known.places) if place != one.place]
-    facts += [f"seen from its callers at {_list(others)}"] if others else []
+    facts += [f"seen from its callers at {listed(others)}"] if others else []
     way = [f"{at(line.place)} in {line.function}" for line in one.stack[:-1]]
     facts += [f"called through {', '.join(way)}"] if way else []
     facts += [f"then {one.effect}"] if one.effect else []
@@ -227,11 +196,6 @@ def _innermost(known: _Break) -> str:
     return stack[-1].function
 
 
-def _list(names: list[str]) -> str:
-    more = f" and {len(names) - _VALUES} more" if len(names) > _VALUES else ""
-    return ", ".join(names[:_VALUES]) + more
-
-
 # -- sizes meant to vary ---------------------------------------------------------------------------------------
 
 
@@ -241,7 +205,7 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
     for function, compiled in compiles_of(functions):
         for one in compiled.specializations:
             name, _, value = one.expression.rpartition(" == ")
-            name = _subject_of(name)
+            name = subject_of(name)
             advice = [
                 "each other value is compiled again: change the line so that it needs no constant",
                 "if only this value occurs: do not mark it as dynamic",
@@ -261,17 +225,11 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
                 item.advice = advice[:1]
                 item.title = (
                     f"In {function.name} {name} was dynamic, but this line needs a constant: "
-                    f"{', '.join(item.values[:_VALUES])}"
+                    f"{', '.join(item.values[:VALUES])}"
                 )
             item.compiles.append(compiled.id)
             item.callers = called([*item.callers, caller_of(function, compiled)])
     yield from found.values()
-
-
-def _subject_of(expression: str) -> str:
-    """Return a specialized expression as changes name it: ``size 0 of x``."""
-    size = _SIZE_OF.fullmatch(expression)
-    return expression if size is None else f"size {size['index']} of {size['name']}"
 
 
 def _with_lines(item: Item, record: Record) -> Item:
@@ -285,316 +243,3 @@ def _with_lines(item: Item, record: Record) -> Item:
 
 
 _LINES = 3
-
-
-# -- what changed from call to call --------------------------------------------------------------------------------
-
-
-@dataclass
-class _Change:
-    """A value, or the values of one cache, that differed from those of the compile."""
-
-    subjects: dict[str, list[str]] = field(default_factory=dict)
-    """``size 2 of cache``, ``dtype of x``: its values, in the order of the calls."""
-    advice: list[str] = field(default_factory=list)
-    link: str = RECOMPILATION
-    settings: list[Setting] = field(default_factory=list)
-    compiles: dict[str, float] = field(default_factory=dict)
-    places: list[Place | None] = field(default_factory=list)
-    callers: list[Place | None] = field(default_factory=list)
-    cause: str = ""
-    """One of ``Item``'s causes."""
-
-
-def _merged(items: list[Item]) -> list[Item]:
-    """Merge sizes with the same numbers: each function that gets a changing size reports it."""
-    merged: dict[object, list[Item]] = {}
-    for number, item in enumerate(items):
-        is_size = item.subject.startswith("size ") and len(item.values) > 1
-        is_size = is_size and all(value.isdigit() and int(value) > 1 for value in item.values)
-        # A parameter's size, or a size that a line specializes, has its own cause and other advice.
-        merged.setdefault((item.cause, *item.values) if is_size else number, []).append(item)
-    return [_one_of(same) if len(same) > 1 else same[0] for same in merged.values()]
-
-
-def _one_of(items: list[Item]) -> Item:
-    outermost = min(items, key=lambda one: one.depth)
-    by_subject: dict[str, list[str]] = {}
-    for one in items:
-        by_subject.setdefault(one.subject, []).append(one.function)
-    return replace(
-        outermost,
-        title=f"A size changed from call to call: {', '.join(outermost.values)}",
-        facts=[f"{subject} in {_list(functions)}" for subject, functions in by_subject.items()],
-        callers=called(place for one in [outermost, *items] for place in one.callers),
-        compiles=list(dict.fromkeys(identifier for one in items for identifier in one.compiles)),
-        seconds=sum(item.seconds for item in items),
-    )
-
-
-def changes_of(function: CompiledFunction) -> list[Item]:
-    """Return what changed between a function's calls, in the order of the compiles that it caused."""
-    found: dict[str, _Change] = {}
-    specialized = {
-        _subject_of(subject := one.expression.rpartition(" == ")[0]): (subject, one.place)
-        for compiled in function.compiles
-        for one in compiled.specializations
-    }
-    for compiled in function.compiles:
-        # The newest compile comes first: its values are those of the call before.
-        for failure in reversed(causes_of(compiled, function)):
-            read = _read(failure)
-            change = found.setdefault(read.root, _Change())
-            values = change.subjects.setdefault(read.subject, [])
-            values += [one for one in (read.then, read.now) if one is not None and one not in values]
-            change.link = read.link
-            if failure.hint is None or _is_about(failure.hint, read):
-                change.settings += [one for one in settings_of_failure(failure) if one not in change.settings]
-            if read.subject in specialized:
-                change.cause, settings = about_constant(function.compiles, *specialized[read.subject])
-                change.advice = [change.cause]
-                change.settings += [one for one in settings if one not in change.settings]
-            elif failure.hint is not None and _is_about(failure.hint, read):
-                change.cause = f"torch's own hint: {failure.hint}"
-                change.advice = [change.cause]
-            else:
-                change.advice = [_advice(read, values)]
-            if read.subject not in specialized:
-                change.advice += _about_counting(values, _modules_of(function), read)
-            change.compiles[compiled.id] = compiled.seconds or 0.0
-            change.places.append(failure.place)
-            change.callers.append(caller_of(function, compiled))
-    return [_changed(function, root, change) for root, change in found.items()]
-
-
-def causes_of(compiled: Compile, function: CompiledFunction) -> list[GuardFailure]:
-    """Return the failed guards to which a recompile is due."""
-    failures = [] if is_raced(compiled) else compiled.failures
-    subjects = {(failure.compile_id, _read(failure).subject) for failure in failures}
-    return [
-        failure
-        for failure in failures
-        if not is_superseded(failure, _read(failure).subject, compiled, function, subjects)
-    ]
-
-
-def _is_about(hint: str, read: _Read) -> bool:
-    """Return whether torch's hint can help: torch gives the hint on static shapes for every guard on a parameter."""
-    return "static_shapes" not in hint or read.subject.startswith(("size ", "stride "))
-
-
-def _modules_of(function: CompiledFunction) -> int:
-    """Return for how many modules the method was compiled: they share one code object, and its limit."""
-    return len({one.module for one in function.compiles if one.module is not None})
-
-
-def _about_counting(values: list[str], modules: int, read: _Read) -> list[str]:
-    """Explain a number that differs in each module, or grows by one in each call."""
-    if modules > 1 and not read.name.startswith("___"):
-        limit = f"torch._dynamo.config.recompile_limit = {max(16, 2 * modules)}"
-        return [f"{modules} modules share this code, and their compiles count together; to allow as many: {limit}"]
-    whole = [int(value) for value in values if value.isdigit()]
-    steps = {later - earlier for earlier, later in itertools.pairwise(whole)}
-    is_counting = len(values) == len(whole) > _COUNTED and steps == {1}
-    if is_counting and not read.subject.startswith(("size ", "len(")):
-        return ["its values count up, like a step number: keep it outside the compiled function, or in a tensor"]
-    return []
-
-
-_COUNTED = 2
-
-
-def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
-    reported = [_with_values(subject, values) for subject, values in change.subjects.items()]
-    title, facts = (reported[0], []) if len(reported) == 1 else (root, reported)
-    place = next((one for one in change.places if one is not None), None)
-    return Item(
-        Kind.CHANGE,
-        f"Changed from call to call of {function.name}: {title}",
-        facts,
-        list(dict.fromkeys(change.advice)),
-        change.link,
-        place,
-        called(change.callers),
-        list(change.compiles),
-        sum(change.compiles.values()),
-        function.name,
-        next(iter(change.subjects)),
-        [] if facts else next(iter(change.subjects.values())),
-        min(len(one.stack) for one in function.compiles),
-        change.settings,
-        change.cause,
-    )
-
-
-def _with_values(subject: str, values: list[str]) -> str:
-    more = ", …" if len(values) > _VALUES else ""
-    return f"{subject}: {', '.join(values[:_VALUES])}{more}" if values else subject
-
-
-@dataclass(frozen=True)
-class _Read:
-    """The subject of a failed guard."""
-
-    name: str
-    """The guarded expression."""
-    subject: str
-    then: str | None
-    now: str | None
-    advice: str
-    link: str = RECOMPILATION
-
-    @property
-    def root(self) -> str:
-        """The key for values that belong together: a cache's keys, values and lengths change at once."""
-        # A number called "past" is not a cache. A value with sizes may be one, and so may None in the first call.
-        is_number = not self.subject.startswith("size ") and any(
-            text.lstrip("-").isdigit() for text in (self.then, self.now) if text
-        )
-        cache = _CACHE.search(self.name if is_number else f"{self.name}[")
-        if cache is not None:
-            return f"the cache {cache['root'] or self.name.rpartition('.')[0]}"
-        return self.subject
-
-
-def _advice(read: _Read, values: list[str]) -> str:
-    """Return the advice, given all values."""
-    if _INTERMEDIATE.search(read.name):
-        return "it was computed before a graph break: fix that break, or torch.compile(..., dynamic=True)"
-    if read.root != read.subject:
-        return (
-            "a growing cache differs in each call: use a static one, of one length for all calls (transformers: "
-            "generate(..., past_key_values=StaticCache(config, max_cache_len=N))), or torch.compile(..., dynamic=True)"
-        )
-    sizes = [int(value) for value in values if value.isdigit()]
-    if read.subject.startswith("size ") and min(sizes, default=2) < 2:
-        others = len([size for size in sizes if size > 1])
-        alone = "sizes 0 and 1 are always compiled separately: expect one compile for them, or pad them away"
-        return f"{alone}; for the others: {read.advice}" if others > 1 else alone
-    return read.advice
-
-
-def _read(failure: GuardFailure) -> _Read:
-    expression = failure.expression
-    then, now = failure.value_then, failure.value_now
-    size = _SIZE.match(expression)
-    if size is not None:
-        subject = f"size {size['index']} of {_shown(size['name'])}"
-        advice = _about_size(size["name"], size["index"])
-        return _Read(size["name"], subject, size["then"], size["now"], advice, DYNAMIC)
-    gradient = _GRADIENT.match(expression)
-    if gradient is not None:
-        advice = "it requires a gradient in some calls only: expect a compile for each case, or always detach() it"
-        required = "requires_grad=1" in expression
-        subject = f"requires_grad of {_shown(gradient['name'])}"
-        return _Read(gradient["name"], subject, str(required), str(not required), advice)
-    mismatch = _MISMATCH.match(expression)
-    if mismatch is not None:
-        advice = f"each {mismatch['what']} is compiled separately: call it with one, or expect a compile for each"
-        subject = f"{mismatch['what']} of {_shown(mismatch['name'])}"
-        return _Read(mismatch["name"], subject, mismatch["then"], mismatch["now"], advice)
-    absent = _NO_TENSOR.match(expression)
-    if absent is not None:
-        advice = "it is a tensor in some calls and None in others: give it a value before the first call"
-        return _Read(absent["name"], _shown(absent["name"]), "a tensor", now or "None", advice)
-    hooks = _EMPTY.fullmatch(expression)
-    if hooks is not None and hooks["name"].endswith("_hooks"):
-        advice = "a hook was registered or removed after the first call: register all hooks before it"
-        return _Read(hooks["name"], hooks["name"], "no hooks", now, advice)
-    return _read_value(failure, then, now)
-
-
-def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Read:
-    expression = failure.expression
-    if "___check_obj_id" in expression or "___check_type_id" in expression:
-        subject = (failure.text or expression).partition(" is ")[0]
-        advice = "each call passes a new object: make it once, outside the function (a lambda, a partial, a module)"
-        return _Read(subject, subject, then, now, advice)
-    empty = _EMPTY.fullmatch(expression)
-    if empty is not None and (now or "").startswith(("[", "{", "(")):
-        # Torch guards an empty container by its truth, and others by their length.
-        expression, then, now = f"len({empty['name']}) == 0", "0", _length(now or "")
-    keys = _KEYS.match(expression)
-    if keys is not None:
-        subject = f"keys of {keys['name']}"
-        advice = (
-            "the keys of a dictionary and their order are guarded: give the same keys in the same order in each call"
-        )
-        return _Read(subject, subject, then or keys["then"], now, advice)
-    present = _PRESENT.fullmatch(failure.text or "")
-    if present is not None:
-        advice = (
-            "only some calls have the key, and each case is compiled separately: always pass it, with None or a tensor"
-        )
-        subject = f"{present['name']}[{present['key']}]"
-        there = ("there", "missing") if present["absent"] is None else ("missing", "there")
-        return _Read(subject, subject, *there, advice)
-    if expression.startswith(("len(", "not len(")):
-        subject, _, length = expression.removeprefix("not ").replace(" != ", " == ").partition(" == ")
-        advice = "each length is compiled separately: stack what it holds into one tensor, or keep the length fixed"
-        if subject == "len(kwargs)":
-            advice = "the calls pass different keyword arguments, and each set is compiled separately: always pass all"
-        return _Read(subject, subject, then or length or None, now, advice)
-    if "grad_mode" in expression.lower():
-        advice = "with and without gradients it is compiled separately, once each; no_grad() holds in its own thread"
-        return _Read("grad mode", "grad mode", then, now, advice)
-    equal = _EQUAL.match(expression)
-    if equal is not None:
-        name, value = equal["name"], then or equal["then"]
-        is_number = re.fullmatch(r"-?\d+(?:\.\d*)?(?:e-?\d+)?", value) is not None
-        page = MODULES if name.startswith("self.") else CONSTANTS if is_number else RECOMPILATION
-        return _Read(name, _shown(name), value, now, _about_value(name, value), page)
-    bound = _BOUND.fullmatch(expression)
-    if bound is not None and (bound["less"] or bound["more"]):
-        name = _subject_of(bound["name"])
-        then = " and ".join(_bounds(bound))
-        advice = "the code compares it with this range: expect a compile for each side, or remove the comparison"
-        return _Read(bound["name"], name, then, now, advice, DYNAMIC)
-    subject = failure.text or expression
-    return _Read(subject, subject, then, now, "see what Dynamo guards on, and keep it the same in each call")
-
-
-def _bounds(bound: re.Match[str]) -> Iterator[str]:
-    if bound["less"]:
-        yield f"{'at least' if bound['less'] == '<=' else 'more than'} {bound['first']}"
-    if bound["more"]:
-        words = {"<=": "at most", "<": "less than", ">=": "at least", ">": "more than", "!=": "not"}
-        yield f"{words[bound['more']]} {bound['last']}"
-
-
-def _length(shown: str) -> str | None:
-    """Return the length of a container from its text ``[1, 2, …] (3 items)``."""
-    counted = re.search(r"\((\d+) items\)$", shown)
-    return counted[1] if counted is not None else None
-
-
-def _shown(name: str) -> str:
-    return _INTERMEDIATE.sub(lambda match: f"intermediate value {match[0].removeprefix('___stack')}", name)
-
-
-def _about_size(name: str, index: str) -> str:
-    if re.split(r"[.\[]", name, maxsplit=1)[0] == name:
-        mark = f"torch._dynamo.maybe_mark_dynamic({name}, {index})"
-        # Another call may pass None or a number there, which torch refuses to mark.
-        guarded = f"if isinstance({name}, torch.Tensor): {mark}"
-        return f"{guarded} before the first call, or torch.compile(..., dynamic=True)"
-    return "mark the size as dynamic (torch._dynamo.maybe_mark_dynamic) before the first call, or pad it to one length"
-
-
-def _about_value(name: str, value: str) -> str:
-    if _RATE.search(name):
-        return "Dynamo makes a constant of the learning rate: give the optimizer a tensor, lr=torch.tensor(0.1)"
-    if _ADAPTER.search(name):
-        return (
-            "adapters or offloading change the module between calls, and each state is compiled separately: choose the "
-            "state before the first call, or compile one module for each"
-        )
-    if name.endswith(".training"):
-        return "the model is called in training and in evaluation mode: each is compiled separately, once"
-    if re.fullmatch(r"-?\d+", value):
-        if name.startswith("self."):
-            return "Dynamo makes a constant of a module's number: keep it in a tensor, or count outside of the module"
-        return "Dynamo makes a constant of the first number: torch.compile(..., dynamic=True), or give it as a tensor"
-    if re.fullmatch(r"-?\d+\.\d*(?:e-?\d+)?", value):
-        return "Dynamo makes a constant of the first number: give it as a tensor"
-    return "each value is compiled separately: expect one compile for each, or take the choice out of the function"

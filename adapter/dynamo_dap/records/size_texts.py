@@ -12,18 +12,24 @@ from dynamo_dap.records.model import Compile, Place, Size, SizeReason
 
 _LISTED = 8
 """Sizes named in one line, and reasons in one."""
+_SHORT = 2
+"""Reasons in the line of a short report."""
 
 
-def size_lines(sizes: Sequence[Size]) -> Iterator[str]:
-    """Yield a line for each size that may vary or was marked, then one line per reason for the constants."""
+def size_lines(sizes: Sequence[Size], listed: int = _LISTED) -> Iterator[str]:
+    """Yield a line for each size that may vary or was marked, then one line per reason for the constants.
+
+    A line has at most ``listed`` reasons.
+    """
     plain: dict[str, list[str]] = {}
     for size in sizes:
         if _is_plain(size):
             if size.reasons:
                 plain.setdefault(size.reasons[0].text, []).append(size.source)
         else:
-            reasons = [reason_text(reason) for reason in size.reasons[:_LISTED]]
-            reasons += [f"{len(size.reasons) - _LISTED} more"] if len(size.reasons) > _LISTED else []
+            known = _different(size.reasons)
+            reasons = [reason_text(reason) for reason in known[:listed]]
+            reasons += [f"{len(known) - listed} more"] if len(known) > listed else []
             yield ": ".join(filter(None, [state_text(size), "; ".join(reasons)]))
     for text, sources in plain.items():
         more = f" and {len(sources) - _LISTED} more" if len(sources) > _LISTED else ""
@@ -33,7 +39,7 @@ def size_lines(sizes: Sequence[Size]) -> Iterator[str]:
 def short_size_line(sizes: Sequence[Size]) -> str | None:
     """Return the line of the first size that may vary or was marked, else of the constants, and how many are left."""
     varying = [size for size in sizes if not _is_plain(size)]
-    first = next(size_lines(varying[:1] or sizes), None)
+    first = next(size_lines(varying[:1] or sizes, _SHORT), None)
     others = len(sizes) - 1 if varying else 0
     if first is None or not others:
         return first
@@ -48,6 +54,12 @@ def are_explained(compiled: Compile) -> bool:
 def _is_plain(size: Size) -> bool:
     """Return whether a size is a constant that nobody marked."""
     return size.state == STATIC and not any(reason.kind == ZERO_ONE for reason in size.reasons)
+
+
+def _different(reasons: Sequence[SizeReason]) -> list[SizeReason]:
+    """Return the reasons without repetition: torch may note one condition twice, once with the code that asked."""
+    found = {(reason.text.partition(", asked by ")[0], reason.place): reason for reason in reversed(reasons)}
+    return list(found.values())[::-1]
 
 
 def state_text(size: Size) -> str:

@@ -8,7 +8,7 @@ from dynamo_dap.debuggee.recording.facts import guard_failure
 from dynamo_dap.debuggee.recording.function_names import name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.recompiles import Failure
-from dynamo_dap.records.advice import changes_of
+from dynamo_dap.records.changes import changes_of
 from dynamo_dap.records.items import Item
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
 from dynamo_dap.records.raced_compiles import accepts_now, raced_items

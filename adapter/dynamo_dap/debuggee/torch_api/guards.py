@@ -17,7 +17,14 @@ from dynamo_dap.debuggee.torch_api.objects import Output, Translator
 from dynamo_dap.debuggee.torch_api.recompiles import split_check
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import range_text, relation_text
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place, node_of, source_name, unwrapped, users_frame
+from dynamo_dap.debuggee.torch_api.variable_trackers import (
+    Place,
+    is_torchs,
+    node_of,
+    source_name,
+    unwrapped,
+    users_frame,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +172,20 @@ def _parsed_place(sloc: object, files: set[str], output: Output) -> Place | None
         code = getattr(getattr(output, "root_tx", None), "f_code", None)
         files.update([code.co_filename] if code is not None else [])
     matching = [path for path in files if path.endswith(match["path"])]
-    return Place(min(matching, key=len), int(match["line"]), 1) if matching else None
+    return _users_line(Place(min(matching, key=len), int(match["line"]), 1), output) if matching else None
+
+
+def _users_line(place: Place, output: Output) -> Place:
+    """Return the line outside torch that called a line of torch, if all guards of that line have the same one."""
+    if not is_torchs(place.path):
+        return place
+    found: set[tuple[str, int]] = set()
+    for guard in list(output.guards):
+        stack = [(str(frame.filename), frame.lineno) for frame in getattr(guard, "user_stack", None) or ()]
+        if (place.path, place.line) in stack:
+            callers = stack[: stack.index((place.path, place.line))]
+            found.update([caller for caller in callers if not is_torchs(caller[0])][-1:])
+    return Place(*found.pop(), 1) if len(found) == 1 else place
 
 
 def _replacements(

@@ -101,14 +101,18 @@ class Place(NamedTuple):
     column: int
 
 
+def is_torchs(path: str) -> bool:
+    """Return whether a traced file belongs to torch."""
+    return path.startswith(str(sys.modules["torch"].__path__[0]))
+
+
 def users_frame(stack: Any) -> tuple[Place, str, Place | None]:
     """Return a traceback summary's innermost frame outside torch: place, function, and the innermost of all.
 
     The last is None if it is the same. A library function of torch represents the line that called it.
     """
-    directory = str(sys.modules["torch"].__path__[0])
     innermost = stack[-1]
-    user = next((frame for frame in reversed(stack) if not frame.filename.startswith(directory)), innermost)
+    user = next((frame for frame in reversed(stack) if not is_torchs(frame.filename)), innermost)
     return _place_of(user), str(user.name), None if innermost is user else _place_of(innermost)
 
 
