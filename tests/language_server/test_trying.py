@@ -209,8 +209,10 @@ def test_another_result_is_reported_and_nothing_is_applied(program: Path) -> Non
 
 
 def test_what_cannot_be_tried_says_why(program: Path) -> None:
+    program.with_name("other.py").write_text("value = 1\n", encoding="utf-8")
     for arguments, text in (
-        (("model.py:1",), "no fix is known for"),
+        (("model.py:1",), f"the report names lines {Fixture(program.with_name('model.py')).line('broken')}, "),
+        (("other.py:1",), "which compiled nothing in that file"),
         (("model.py",), "give a place as FILE:LINE"),
         (("nowhere.py:3",), "nowhere.py does not exist"),
     ):

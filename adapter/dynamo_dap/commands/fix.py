@@ -18,6 +18,7 @@ from dynamo_dap.commands.recorded_program import (
     CannotTry,
     add_consent,
     asks_for_untrusted,
+    command_of,
 )
 from dynamo_dap.commands.trial import Trial, as_json, runner_of, try_fixes
 from dynamo_dap.language_server.document import Document, real_path
@@ -25,6 +26,7 @@ from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited
 from dynamo_dap.language_server.source_files import read_source_file
+from dynamo_dap.protocol.consent import visible
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
@@ -149,12 +151,23 @@ def _title(setting: Setting) -> str:
 
 
 def _why_no_fix(record: Record, path: str, line: int) -> str:
-    if real_path(path) in {real_path(one) for one in record.libraries}:
+    real, begin = real_path(path), f"no fix is known for {path}:{line}"
+    if real in {real_path(one) for one in record.libraries}:
         return (
-            f"no fix is known for {path}:{line}: the file is a library's, so it is not edited, and torch names no "
-            "setting. Change the line of yours that calls it, see: dynamo-dap report"
+            f"{begin}: the file is a library's, so it is not edited, and torch names no setting. Change the line of "
+            "yours that calls it, see: dynamo-dap report"
         )
-    return f"no fix is known for {path}:{line}; see: dynamo-dap report"
+    if record.started is not None and record.started.program and real not in map(real_path, record.sources):
+        command = visible(command_of(tuple(record.started.program), record.started.module))
+        return f"{begin}: the newest record is of {command}, which compiled nothing in that file; see: dynamo-dap run"
+    places = [one for item in what_to_do(record) for one in (item.place, *item.callers) if one is not None]
+    lines = sorted({one.line for one in places if real_path(one.path) == real} - {line})
+    word = "line" if len(lines) == 1 else "lines"
+    known = f" (the report names {word} {', '.join(map(str, lines[:_LINES]))})" if lines else ""
+    return f"{begin}{known}; see: dynamo-dap report"
+
+
+_LINES = 8
 
 
 def _document(path: str, digests: Sequence[str]) -> Document | None:
