@@ -207,6 +207,9 @@ def test_commands_read_a_folder(logs: Path, tmp_path: Path) -> None:
     command("report", str(logs / "breaks"), "--chromium-events", str(events), folder=tmp_path)
     assert len(json.loads(events.read_text())) > 20
     assert command("report", str(logs / "breaks"), "--try", folder=tmp_path, status=2)
+    here = tmp_path / "here"
+    shutil.copytree(logs / "breaks", here)
+    assert command("report", "--html", "--no-browser", ".", folder=here).strip() == str(tmp_path / "here.html")
 
 
 def test_stages_of_a_log_are_explored(logs: Path, tmp_path: Path) -> None:

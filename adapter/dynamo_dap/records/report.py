@@ -199,6 +199,8 @@ def write_page(record: Record, file: Path, source: Source | None = None) -> Path
     Raises:
         UnreadableRecord: it cannot be written.
     """
+    if file.name in ("", ".."):
+        file = file.resolve()
     page = file.with_name(f"{file.name}.html") if file.is_dir() else file.with_suffix(".html")
     try:
         trace: Path | None = _tlparse(record, file)

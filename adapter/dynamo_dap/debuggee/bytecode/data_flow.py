@@ -1,16 +1,18 @@
 """Follows data over the value stack: which instruction made each value, from which operands, and which uses it.
 
 One pass over all paths of a code object gives each instruction its operands as expression trees. Their text,
-``d.update({'result': graph_out_0[0]})``, is for display and may be truncated; decisions use the tree. If two paths meet
-with different values, the first one reached represents both. It works for any code, but is meant for code that Dynamo
-generates, which hardly branches. Any thread may call its functions; they have no side effects.
+``d.update({'result': graph_out_0[0]})``, is for display and may be truncated; decisions use the tree. Where paths meet
+with different values, one expression has these as operands: ``(a or b)``, or ``…`` if the paths are not of ``and`` or
+``or``. It works for any code, but is meant for code that Dynamo generates, which hardly branches. Any thread may call
+its functions; they have no side effects.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -33,8 +35,9 @@ class Expression:
     text: str
     """For users, cut to ``MAXIMUM_TEXT``."""
     instruction: Instruction | None
-    """The instruction that made it; None in an exception handler."""
+    """The instruction that made it; None in an exception handler, and where paths meet with different values."""
     operands: tuple[Expression, ...] = ()
+    """The operands of that instruction, or the values of the paths that meet."""
     role: str = "value"
     """``value``; ``null`` for an empty slot; ``self`` for the second slot of a method before its call."""
     consumers: list[int] = field(default_factory=list)
@@ -110,7 +113,13 @@ class DataFlow:
         self.has_uneven_paths = False
         """Whether a slot is empty on some paths only: no compiler writes such code."""
         if len(self._table):
-            self._run()
+            texts = self._run({})
+            for _ in range(_MOST_RUNS):
+                known, texts = texts, self._run(texts)
+                if texts == known:
+                    break
+            else:
+                self._run(dict.fromkeys(texts, _UNKNOWN))
 
     def stack_before(self, index: int) -> tuple[Expression, ...]:
         """Return the expressions on the stack before the instruction ``index``, bottom first; empty if unreachable."""
@@ -128,21 +137,52 @@ class DataFlow:
         """Return the call by the instruction ``index``, or None."""
         return call_of(self._table[index], self.operands(index))
 
-    def _run(self) -> None:
+    def _run(self, known: Mapping[_Slot, str]) -> dict[_Slot, str]:
+        """Follow all paths; ``known`` has texts for slots in which paths meet. Return these slots with their texts."""
+        self._before.clear()
+        self.has_uneven_paths = False
         first_depth = self._depths.before(0) or 0
-        work: list[tuple[int, tuple[Expression, ...]]] = [(0, (Expression("sent value", None),) * first_depth)]
+        meetings: dict[_Slot, dict[int, Expression]] = defaultdict(dict)
+        work: list[_Path] = [(-1, 0, (Expression("sent value", None),) * first_depth)]
         while work:
-            index, stack = work.pop()
-            if index in self._before:
-                self.has_uneven_paths |= [one.role for one in self._before[index]] != [one.role for one in stack]
+            source, index, stack = work.pop()
+            before = self._before.get(index)
+            for slot, value in enumerate(stack):
+                if (index, slot) in known or (before is not None and _differ(before[slot], value)):
+                    meetings[index, slot][source] = value
+            if before is not None:
+                self.has_uneven_paths |= [one.role for one in before] != [one.role for one in stack]
+                for slot, value in enumerate(before):
+                    value.operands += (stack[slot],) if (index, slot) in known else ()
                 continue
-            self._before[index] = stack
+            self._before[index] = stack = tuple(
+                Expression(known[index, slot], None, (value,), value.role) if (index, slot) in known else value
+                for slot, value in enumerate(stack)
+            )
             instruction = self._table[index]
             work += self._successors(instruction, stack)
+        for index, slot in sorted(known, reverse=True):
+            for value in self._before[index][slot].operands:
+                value.consumers += self._before[index][slot].consumers
+        return {place: self._text_of_meeting(place[0], values) for place, values in meetings.items()}
 
-    def _successors(
-        self, instruction: Instruction, stack: tuple[Expression, ...]
-    ) -> list[tuple[int, tuple[Expression, ...]]]:
+    def _text_of_meeting(self, index: int, values: Mapping[int, Expression]) -> str:
+        """Return ``(a or b)``, if each path but the straight one is a jump that keeps what it tested."""
+        *jumps, last = sorted(values)
+        kinds = {_SHORT_CIRCUITS.get(_plain_jump(self._table[jump])) for jump in jumps}
+        if last != index - 1 or len(kinds) != 1 or None in kinds:
+            return _UNKNOWN
+        if any(values[jump] not in _with_tested(self._operands[jump][-1]) for jump in jumps):
+            return _UNKNOWN
+        inside = range(jumps[0] + 1, index)
+        entered = [
+            one.index for one in self._table if one.target is not None and self._table.index_at(one.target) in inside
+        ]
+        if any(source not in inside for source in entered):
+            return _UNKNOWN
+        return f"({f' {kinds.pop()} '.join(_atom(values[source]) for source in sorted(values))})"
+
+    def _successors(self, instruction: Instruction, stack: tuple[Expression, ...]) -> list[_Path]:
         try:
             count, left_now, left_jumping = taken(instruction), left(instruction), left(instruction, jump=True)
         except UnknownInstruction:
@@ -156,19 +196,43 @@ class DataFlow:
         if not is_move(instruction):
             for operand in operands:
                 operand.consumers.append(instruction.index)
-        found: list[tuple[int, tuple[Expression, ...]]] = []
+        found: list[_Path] = []
         if instruction.target is not None:
             jumped = results if left_jumping == left_now else _apply(instruction, operands, left_jumping)
-            found.append((self._table.index_at(instruction.target) or 0, (*below, *jumped)))
+            found.append((instruction.index, self._table.index_at(instruction.target) or 0, (*below, *jumped)))
         for protected in self._depths.table.protected:
             if protected.start <= instruction.offset < protected.end:
                 caught = tuple(Expression("exception", None) for _ in range(protected.handler_depth - protected.depth))
-                found.append((self._table.index_at(protected.handler) or 0, (*stack[: protected.depth], *caught)))
+                handler = self._table.index_at(protected.handler) or 0
+                found.append((instruction.index, handler, (*stack[: protected.depth], *caught)))
                 break
         if instruction.falls_through and instruction.index + 1 < len(self._table):
             # Last in, first out: the straight path is followed first.
-            found.append((instruction.index + 1, (*below, *results)))
+            found.append((instruction.index, instruction.index + 1, (*below, *results)))
         return found
+
+
+_MOST_RUNS = 8
+_Slot = tuple[int, int]
+"""The index of an instruction, and a place on the stack before it."""
+_Path = tuple[int, int, tuple[Expression, ...]]
+"""An instruction, the one after it, and the stack between them."""
+_SHORT_CIRCUITS = {"JUMP_IF_TRUE": "or", "JUMP_IF_FALSE": "and"}
+
+
+def _plain_jump(jump: Instruction) -> str:
+    return jump.name.removeprefix("POP_").replace("JUMP_FORWARD_IF", "JUMP_IF").removesuffix("_OR_POP")
+
+
+def _with_tested(operand: Expression) -> tuple[Expression, ...]:
+    """Return a jump's operand, and the value that it is the truth of: from Python 3.13 on, they are two."""
+    made = operand.instruction
+    return (operand, *operand.operands) if made is not None and made.name == "TO_BOOL" else (operand,)
+
+
+def _differ(one: Expression, other: Expression) -> bool:
+    """Return whether a path brings another value; an empty slot has none."""
+    return one is not other and one.role == other.role and one.text != other.text
 
 
 MOVES = frozenset({"SWAP", "COPY", "ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N", "DUP_TOP", "DUP_TOP_TWO"})
@@ -230,6 +294,8 @@ def _apply(instruction: Instruction, operands: tuple[Expression, ...], count: in
         return ()
     if instruction.name in _KEEPS_LOWER:
         return operands[:count]  # the container stays the same, with another item in it
+    if instruction.name == "FOR_ITER":
+        return (*operands, *(Expression(_UNKNOWN, instruction, operands) for _ in range(count - len(operands))))
     texts = _texts(instruction, operands, count)
     roles = _roles(instruction, count)
     return tuple(
@@ -244,7 +310,7 @@ _KEEPS_LOWER = frozenset(
 
 def _moved(instruction: Instruction, operands: tuple[Expression, ...]) -> tuple[Expression, ...] | None:
     name = instruction.name
-    if name in ("PRECALL", "KW_NAMES"):
+    if name in ("PRECALL", "KW_NAMES") or name.endswith("_OR_POP"):
         return operands
     if name == "SWAP":
         return (operands[-1], *operands[1:-1], operands[0])

@@ -395,12 +395,16 @@ def _takes_values(instruction: Instruction) -> bool:
 
 
 def _maker(expression: Expression) -> str | None:
-    return None if expression.instruction is None else expression.instruction.name
+    if expression.instruction is None:
+        return " or ".join(str(_maker(operand)) for operand in expression.operands) or None
+    return expression.instruction.name
 
 
 def _may_be_empty(expression: Expression) -> bool:
     """Return whether a slot may be empty: below a call, or next to a callable attribute that is not a method."""
     made = expression.instruction
+    if made is None and expression.operands:
+        return any(map(_may_be_empty, expression.operands))
     if expression.role == "null" or made is None:
         return expression.role == "null"
     return loads_method(made) and expression.role == ("value" if _EMPTY_SLOT == 0 else "self")
