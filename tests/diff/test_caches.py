@@ -297,6 +297,31 @@ def _compiled(missed: NotCached) -> Record:
     return record
 
 
+TRAINED = """\
+import os, sys, torch
+
+@torch.compile
+def trained(x):
+    return (x @ x).tanh()
+
+y = trained(torch.ones(8, 8, requires_grad=True))
+if sys.argv[1:]:
+    y.sum().backward()
+"""
+
+
+def test_an_entry_that_waits_for_the_backward_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(TRAINED)
+    assert run(["--cold", "--warm", "--python", *python(), str(path)]) == 1
+    printed = capsys.readouterr().out
+    assert "AOTAutograd cache miss, FX graph cache hit" in printed
+    assert "has compiled the backward pass" in printed
+    assert "Run the backward pass" in printed
+    assert run(["--cold", "--warm", "--python", *python(), str(path), "backward"]) == 0
+    assert "1 hit" in capsys.readouterr().out
+
+
 def test_trace_logs_of_two_processes_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.py"
     path.write_text(COLD)

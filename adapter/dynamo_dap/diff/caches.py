@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from dynamo_dap.diff.comparing import side_of_run, unified
 from dynamo_dap.diff.model import JsonCaches, KeyPart, NotCached
 from dynamo_dap.diff.normal import graph_lines, normal_name
@@ -21,6 +23,9 @@ _UNREADABLE = re.compile(r"[\x00-\x08\x0e-\x1f\ufffd]")
 _MOST_PARTS = 40
 GRAPH = "gm"
 """Torch's name of the part that is the graph."""
+_GRAPH_CACHES = frozenset({"FX graph cache", "AOTAutograd cache"})
+_REFUSALS = frozenset({"bypass", "refused", "error"})
+_TRAINS, _IS_BACKWARD = "fx_kwargs[is_inference]", "fx_kwargs[is_backward]"
 
 _ADVICE = (
     ("inductor_config[", "Set torch._inductor.config.{item} to the same value in both runs."),
@@ -37,9 +42,24 @@ _ADVICE = (
     ("provenance_tracking_level", "Set INDUCTOR_PROVENANCE and TORCH_COMPILE_DEBUG to the same values in both runs."),
     ("region_activation_memory_budget", "Use the same activation memory budget in both runs."),
     ("saved_tensors_hooks", "The hooks on saved tensors differ."),
+    ("triton_option[", "Compile the Triton kernel with the same {item} in both runs."),
+    ("triton_constant[", "The Triton kernel gets another constant {item}: pass the same one in both runs."),
+    ("triton_signature[", "The Triton kernel gets another type for {item}."),
+    ("triton_environment[", "Set the environment variable {item} to the same value in both runs."),
+    ("triton_source", "The source of the Triton kernel differs."),
+    ("triton_backend", "Another device or ptxas: the kernels of one do not serve the other."),
+    ("triton_version", "Install the same version of Triton in both environments."),
+    ("autotune_backend", "Another device or version of Triton: tune once on each."),
+    ("autotune_code", "The generated code differs: the cause is that of the FX graph cache."),
+    ("autotune_configs", "The kernel has other configurations to choose from: max_autotune, size hints."),
+    ("precompile_line", "Torch looks up a precompiled function by its name and first line: the line moved."),
+    ("precompile_function", "Torch looks up a precompiled function by its name and first line: the name differs."),
 )
 _PASSES = re.compile(r"\w*(?:custom\w*pass|fusion_custom_pass|partitioner_fn|backend_passes|solver_uuids)\w*")
 _REASONS = (
+    ("Source code changes", "The code of a traced function changed since: compile it again once."),
+    ("different PyTorch version", "Compile it again with this torch: entries serve one version only."),
+    ("different Python version", "Compile it again with this Python: entries serve one version only."),
     ("custom pass", "Give the pass a uuid(): derive it from torch._inductor.custom_graph_pass.CustomGraphPass."),
     (
         "pickle",
@@ -62,9 +82,9 @@ def what_is_not_cached(one: Run, other: Run) -> JsonCaches:
         CannotCompare: nothing was compiled, or nothing is known of caches.
     """
     compiles = [list(_compiles(run)) for run in (one, other)]
-    if not compiles[1]:
-        raise CannotCompare("the second run compiled nothing")
-    if not any(compiled.lookups for _, compiled in compiles[1]):
+    if not compiles[1] and not compiles[0]:
+        raise CannotCompare("neither run compiled anything")
+    if compiles[1] and not any(compiled.lookups for _, compiled in compiles[1]):
         raise CannotCompare(
             "the second run reports no caches: its backends have none, the caches are off "
             "(TORCHINDUCTOR_FORCE_DISABLE_CACHES), or it is a record (a trace log and a command have their keys)"
@@ -78,7 +98,16 @@ def _compiles(run: Run) -> Iterator[tuple[str, Compile]]:
     for record in run.records:
         for function, compiled in record.compiles():
             if compiled.state == "compiled":
-                yield function.name, compiled
+                yield function.name, msgspec.structs.replace(compiled, lookups=_with_parts(compiled.lookups))
+
+
+def _with_parts(lookups: Sequence[CacheLookup]) -> list[CacheLookup]:
+    """Return lookups in which those of remote caches have the parts of the local one, whose key is the same."""
+    parts = {each.key: each.components for each in lookups if each.components}
+    return [
+        each if each.components else msgspec.structs.replace(each, components=parts.get(each.key, []))
+        for each in lookups
+    ]
 
 
 def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Compile]]) -> NotCached | None:
@@ -86,9 +115,17 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
     if not missed:
         return None
     results = [f"{lookup.cache} {lookup.result}" for lookup in compiled.lookups]
-    reasons = list(dict.fromkeys(each.reason for each in missed if each.reason is not None and each.result == "bypass"))
-    lookup, match, counterpart = _nearest(function, compiled, missed, filled)
+    reasons = list(
+        dict.fromkeys(each.reason for each in missed if each.reason is not None and each.result in _REFUSALS)
+    )
+    of_graphs = [each for each in missed if each.cache in _GRAPH_CACHES]
+    others = [each for each in missed if each.cache not in _GRAPH_CACHES]
+    lookup, match, counterpart = _nearest(function, compiled, of_graphs or others[:1], filled)
     parts = [] if match is None or lookup is None else _differing(match, lookup)
+    for each in others:
+        _, nearest, _ = _nearest(function, compiled, [each], filled)
+        known = {part.name for part in parts}
+        parts += [] if nearest is None else [one for one in _differing(nearest, each) if one.name not in known]
     advice, said, diff = list(_advice_for_reasons(reasons)), None, list[str]()
     place = _place_of_function(compiled, reasons)
     if any(part.name == GRAPH for part in parts) and counterpart is not None:
@@ -103,7 +140,9 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
     elif lookup is not None and match is None and any(lookup.components for lookup in missed):
         said = "the first run made no similar lookup"
     elif match is not None and not parts:
-        said = _of_same_key(missed, reasons)
+        said = _of_same_key(lookup, missed, reasons, counterpart)
+    if said is _NO_BACKWARD:
+        advice.append("Run the backward pass in the run that fills the caches, or call it under torch.no_grad().")
     for part in parts:
         advice += [text for text in [_advice_for(part.name)] if text is not None]
     return NotCached(
@@ -120,10 +159,27 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
     )
 
 
-def _of_same_key(missed: Sequence[CacheLookup], reasons: Sequence[str]) -> str | None:
-    if any(lookup.reason == "guard_miss" for lookup in missed):
+def _of_same_key(
+    lookup: CacheLookup | None, missed: Sequence[CacheLookup], reasons: Sequence[str], counterpart: Compile | None
+) -> str | None:
+    if any(each.reason == "guard_miss" for each in missed):
         return "the key is the same, but the sizes of this call do not meet the guards of the entry"
+    if lookup is not None and lookup.cache == "AOTAutograd cache" and _lacks_backward(counterpart):
+        return _NO_BACKWARD
     return None if reasons else "the key is the same, but the first run has stored no entry for it"
+
+
+_NO_BACKWARD = (
+    "the key is the same, but the first run has stored no entry for it: AOTAutograd stores one after it has compiled "
+    "the backward pass, and the first run has not"
+)
+
+
+def _lacks_backward(compiled: Compile | None) -> bool:
+    """Return whether a graph was compiled for training, and its backward pass was not: each has a lookup."""
+    graphs = [_parts(each) for each in compiled.lookups if each.components] if compiled is not None else []
+    forward = [each for each in graphs if each.get(_TRAINS, ("", ""))[1] == "False"]
+    return bool(forward) and not any(each[_IS_BACKWARD][1] == "True" for each in forward if _IS_BACKWARD in each)
 
 
 def _nearest(
@@ -154,10 +210,14 @@ def _nearest(
 
 def _differing(one: CacheLookup, other: CacheLookup) -> list[KeyPart]:
     of_one, of_other = _parts(one), _parts(other)
+    names = dict.fromkeys([*of_one, *of_other])
+    differing = [name for name in names if of_one.get(name, ("", ""))[0] != of_other.get(name, ("", ""))[0]]
+    if "triton_backend" in differing:
+        # Triton chooses options for the device.
+        differing = [name for name in differing if not name.startswith("triton_option[")]
     return [
         KeyPart(name, *_shown(of_one.get(name, (None, None))[1], of_other.get(name, (None, None))[1]))
-        for name in dict.fromkeys([*of_one, *of_other])
-        if of_one.get(name, ("", ""))[0] != of_other.get(name, ("", ""))[0]
+        for name in differing
     ]
 
 

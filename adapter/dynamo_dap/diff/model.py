@@ -80,7 +80,7 @@ class NotCached(Struct, rename="camel", frozen=True):
     place: Place | None
     """The user's line of the first operation that differs, else of the function."""
     reasons: list[str]
-    """Torch's reasons for bypassing a cache."""
+    """Torch's reasons for bypassing a cache, or for refusing an entry."""
     parts: list[KeyPart]
     """Parts that differ from the nearest key of the first run, without the graph."""
     text: str | None

@@ -23,7 +23,12 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
     """Print each compile that missed the caches, then seconds by phase for both runs (``names``)."""
     total = counted(found.hits + len(found.not_cached), "compile")
     seconds = sum(each.seconds for each in found.not_cached)
-    console.print(f"Of {total} in {names[1]}, {found.hits} hit the caches that {names[0]} filled.")
+    if found.hits or found.not_cached:
+        console.print(f"Of {total} in {names[1]}, {found.hits} hit the caches that {names[0]} filled.")
+    else:
+        console.print(
+            f"Nothing was compiled in {names[1]}: {counted(found.a.numbers.compiles, 'compile')} in {names[0]}."
+        )
     if found.not_cached:
         console.print(f"Missed: {len(found.not_cached)}, {seconds:.2f} s of {found.b.numbers.seconds:.2f} s.")
     for each in found.not_cached[:_MORE]:
@@ -31,7 +36,7 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
         where = "" if each.place is None else f"  {at(each.place)}{f'  {code}' if code else ''}"
         console.print(f"\n[{each.compile}] {each.function}{where}", markup=False)
         console.print(f"  {', '.join(each.results)}, {each.seconds:.2f} s", markup=False)
-        lines = [f"Bypassed: {' '.join(reason.split())}" for reason in each.reasons]
+        lines = [f"Reason: {' '.join(reason.split())}" for reason in each.reasons]
         lines += [part_text(part, names) for part in each.parts]
         lines += [each.text] if each.text else []
         lines += [f"  {line}" for line in each.diff[:_LINES]]

@@ -289,12 +289,12 @@ class CacheLookup(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fa
     """One cache's answer to a compile."""
 
     cache: str
-    """``FX graph cache``, ``AOTAutograd cache``"""
+    """``FX graph cache``, ``AOTAutograd cache``, ``Triton cache``"""
     result: str
-    """``hit``, ``miss``, ``bypass``"""
+    """``hit``, ``miss``, ``bypass``; ``refused`` if torch does not load an entry"""
     key: str | None = None
     reason: str | None = None
-    """Why it was bypassed."""
+    """Why it was bypassed or refused."""
     components: list[str] = []
     """The parts of the key, each with a digest: ``[abc...] inductor_config[cpp.threads]: -1``; up to a bound."""
     saved: float | None = None

@@ -660,12 +660,12 @@ export interface Specialization {
 
 /** One cache's answer to a compile. */
 export interface CacheLookup {
-    /** `FX graph cache`, `AOTAutograd cache` */
+    /** `FX graph cache`, `AOTAutograd cache`, `Triton cache` */
     cache: string;
-    /** `hit`, `miss`, `bypass` */
+    /** `hit`, `miss`, `bypass`; `refused` if torch does not load an entry */
     result: string;
     key?: string;
-    /** Why it was bypassed. */
+    /** Why it was bypassed or refused. */
     reason?: string;
     /** The parts of the key, each with a digest: `[abc...] inductor_config[cpp.threads]: -1`; up to a bound. */
     components?: string[];

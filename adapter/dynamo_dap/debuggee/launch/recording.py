@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.launch.recorded_run import own_record
 from dynamo_dap.debuggee.recording.recorder import Recorder
 from dynamo_dap.debuggee.torch_api.cache_lookups import CacheLookups
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
+from dynamo_dap.debuggee.torch_api.kernel_cache_lookups import KernelCacheLookups
 from dynamo_dap.debuggee.trace.guards_view import guard_texts
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.debuggee.wrapping.patches import reporters
@@ -115,6 +116,7 @@ def record_process(report: Callable[[str], None], *, with_cache_keys: bool = Fal
         recorder.arm(notes_calls=True)
         if with_cache_keys:
             CacheLookups(recorder.cache_answered).install()
+            KernelCacheLookups(recorder.cache_answered).install()
 
 
 _is_recorded = False

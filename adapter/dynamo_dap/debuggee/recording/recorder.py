@@ -173,6 +173,8 @@ class Recorder(CompileObserver):
         self._sources: set[str] = set()
         self._newest: dict[str, str] = {}
         """Maps Dynamo's id to the id in the record, since later events have only Dynamo's."""
+        self._answered_before: dict[int, tuple[types.CodeType, CacheLookupFacts]] = {}
+        """Answers of caches before a compile, by the id of its code."""
         self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
         """Modules whose methods were compiled, by the method's code."""
         self._files = 0
@@ -313,6 +315,8 @@ class Recorder(CompileObserver):
                 module=self._module_of(compiling),
             )
         )
+        if id(code) in self._answered_before:
+            self._take(CacheAnswered(identifier, facts.cache_lookup(self._answered_before.pop(id(code))[1])))
 
     def _module_of(self, compiling: FrameCompile) -> int | None:
         """Return which module the compiled method belongs to, among those that share its code."""
@@ -450,11 +454,13 @@ class Recorder(CompileObserver):
             self._see(met.place, met.caller)
             self._take(CudaGraphMet(identifier, met))
 
-    def cache_answered(self, met: CacheLookupFacts) -> None:
-        """Record the answer of a cache of compiled graphs."""
+    def cache_answered(self, met: CacheLookupFacts, code: types.CodeType | None = None) -> None:
+        """Record the answer of a cache: of this compile, or of the next one of ``code``."""
         identifier = self._newest.get(met.compile_id or "")
         if identifier is not None:
             self._take(CacheAnswered(identifier, facts.cache_lookup(met)))
+        elif code is not None:
+            self._answered_before[id(code)] = code, met
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Record the result of a compile."""

@@ -85,7 +85,6 @@ class CacheLookups:
             parts = parts or getattr(self._thread, "parts", [])
             self._thread.parts = []
         reason = known.get("cache_bypass_reason") or known.get("cache_status_detailed")
-        compile_id = LOOKUPS.resolve(_COMPILE_ID)()
         self._report(
             CacheLookupFacts(
                 CACHES[cache],
@@ -93,6 +92,12 @@ class CacheLookups:
                 known.get("key"),
                 None if reason is None else str(reason),
                 [str(part) for part in parts],
-                None if compile_id is None else str(compile_id),
+                current_compile_id(),
             )
         )
+
+
+def current_compile_id() -> str | None:
+    """Return the id of the compile that runs on this thread."""
+    found = LOOKUPS.resolve(_COMPILE_ID)()
+    return None if found is None else str(found)
