@@ -92,6 +92,15 @@ def test_one_saved_call_is_made_with_two_settings(saved: Path, capsys: pytest.Ca
     assert found.differences[0].kind == "guard"
 
 
+def test_settings_that_differ_are_listed(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = f"'{saved}/call of base'"
+    for name in ("", "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS=1 "):
+        found = _diff(capsys, call, f"{name}{call}", status=0)
+        settings = {each.name: (each.in_a, each.in_b) for each in found.settings}
+        expected = {"torch._dynamo.config.capture_scalar_outputs": ("false", "true")} if name else {}
+        assert settings == expected
+
+
 @pytest.mark.usefixtures("saved")
 def test_nothing_runs_without_consent(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -112,6 +112,6 @@ class JsonDiff(Struct, rename="camel", frozen=True):
     differences: list[Difference]
     """In the order in which the runs differ. Seconds are not compared: they vary from run to run."""
     settings: list[KeyPart]
-    """Settings of torch that differ at the first compile; only trace logs have them."""
+    """Settings of torch that differ at the first compile, of trace logs and commands; a record has none."""
     not_compared: list[str]
     """What could not be compared, and why."""

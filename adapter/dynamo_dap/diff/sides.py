@@ -159,7 +159,9 @@ def _ran(given: str, side: RunCommand, *, with_values: bool, cache_folder: str |
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-diff-", ignore_cleanup_errors=True) as folder:
         values = Path(folder, "values")
         values.mkdir()
-        description = msgspec.structs.replace(side.description, cache_keys=cache_folder is not None)
+        description = msgspec.structs.replace(
+            side.description, cache_keys=cache_folder is not None, torch_settings=True
+        )
         if with_values:
             description = msgspec.structs.replace(description, hashed_calls=str(values / f"program{HASHED_SUFFIX}"))
         command, variables = launching(side.python, description)

@@ -154,6 +154,8 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     """As in ``LaunchDescription``; each process has its own file."""
     cache_keys: bool = False
     """As in ``LaunchDescription``."""
+    torch_settings: bool = False
+    """As in ``LaunchDescription``."""
     rank: Rank | None = None
     """The child's rank, if the parent knows it."""
 
@@ -191,6 +193,8 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Record, and write digests of the values in calls of compiled graphs here: see ``protocol.hashed_calls``."""
     cache_keys: bool = False
     """Record the answers of caches of compiled graphs, with the parts of their keys."""
+    torch_settings: bool = False
+    """Record torch's settings at the first compile."""
     entries: str | None = None
     """Where to write torch's cache entries at the end: see ``debuggee.launch.cache_report``."""
     function: str | None = None

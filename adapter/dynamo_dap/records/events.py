@@ -108,6 +108,18 @@ class Started(_Event, tag="started"):
         record.started = self
 
 
+class SettingsRead(_Event, tag="settingsRead"):
+    """Torch's settings at the first compile, as JSON, by name."""
+
+    settings: dict[str, str]
+
+    is_shown: ClassVar[bool] = False
+
+    def merge_into(self, record: Record) -> None:
+        """Keep them."""
+        record.torch_settings.update(self.settings)
+
+
 class CompileBegan(_Event, tag="compileBegan"):
     """Dynamo begins to compile a frame."""
 
@@ -391,6 +403,7 @@ Event = (
     Started
     | CompileBegan
     | SourceRead
+    | SettingsRead
     | Recompiled
     | AttemptRestarted
     | BreakFound
@@ -437,7 +450,7 @@ class Record:
         self.sources: dict[str, list[str]] = {}
         """Digests of lines, by path. See ``SourceRead``."""
         self.torch_settings: dict[str, str] = {}
-        """Torch's settings at the first compile, as JSON, by name; only a trace log has them."""
+        """Torch's settings at the first compile, as JSON, by name; a trace log has them, and a command of ``diff``."""
         self.export_problems: list[ExportProblem] = []
         """What draft exports could only assume; only a trace log has it."""
         self.libraries: set[str] = set()

@@ -138,7 +138,7 @@ def _record_only(description: LaunchDescription) -> None:
     elif description.forecast is not None:
         when_dynamo_is_imported(functools.partial(_begin_forecast, description.forecast))
     else:
-        when_dynamo_is_imported(functools.partial(_begin_recording, with_cache_keys=description.cache_keys))
+        when_dynamo_is_imported(functools.partial(_begin_recording, description))
         if description.hashed_calls is not None:
             when_dynamo_is_imported(functools.partial(_begin_hashing, description.hashed_calls))
 
@@ -184,12 +184,12 @@ def _hashed_calls_of_process(path: str) -> Path:
     return Path(own_path(path, HASHED_SUFFIX))
 
 
-def _begin_recording(*, with_cache_keys: bool) -> None:
+def _begin_recording(description: LaunchDescription) -> None:
     # Imported only now: a program without Dynamo pays nothing.
     try:
         from dynamo_dap.debuggee.launch.recording import record_process
 
-        record_process(_print_problem, with_cache_keys=with_cache_keys)
+        record_process(_print_problem, with_cache_keys=description.cache_keys, with_settings=description.torch_settings)
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("beginning the record")
         _print_problem(f"dynamo-dap: cannot record this torch: {type(error).__name__}: {error}\n")
@@ -321,6 +321,7 @@ def join(invitation: str) -> bool:
             compare_every=recorded.compare_every,
             hashed_calls=recorded.hashed_calls,
             cache_keys=recorded.cache_keys,
+            torch_settings=recorded.torch_settings,
         )
     )
     return False

@@ -36,6 +36,7 @@ def begin_run(reported: LaunchDescription | None = None) -> None:
         run = RecordedRun(new_name(), str(records_folder(Path.cwd())), reported.profile, reported.explore)
         run.comparisons, run.compare_every = reported.comparisons, reported.compare_every
         run.hashed_calls, run.cache_keys = reported.hashed_calls, reported.cache_keys
+        run.torch_settings = reported.torch_settings
         join_run(run)
 
 

@@ -103,7 +103,9 @@ def make_explorer(
     return StageCollector(write, is_wanted, report)
 
 
-def record_process(report: Callable[[str], None], *, with_cache_keys: bool = False) -> None:
+def record_process(
+    report: Callable[[str], None], *, with_cache_keys: bool = False, with_settings: bool = False
+) -> None:
     """Record this process, which has imported Dynamo, to its end; ``report`` gets problems, as text for the user.
 
     Once: a worker of pytest may be a recorded child already.
@@ -114,6 +116,8 @@ def record_process(report: Callable[[str], None], *, with_cache_keys: bool = Fal
         reporters.append(lambda line: report(f"{line}\n"))
         recorder = make_recorder(lambda: None, lambda: True, report, notes_traces=lambda: not is_profiling())
         recorder.arm(notes_calls=True)
+        if with_settings:
+            recorder.note_settings_once()
         if with_cache_keys:
             CacheLookups(recorder.cache_answered).install()
             KernelCacheLookups(recorder.cache_answered).install()

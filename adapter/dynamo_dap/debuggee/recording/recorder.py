@@ -60,6 +60,7 @@ from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall, RaisedCalls
 from dynamo_dap.debuggee.torch_api.recompiles import failures_of
 from dynamo_dap.debuggee.torch_api.size_reasons import SizeFacts
 from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts, SymbolFacts
+from dynamo_dap.debuggee.torch_api.torch_settings import settings_now
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_api.traced_lines import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
@@ -82,6 +83,7 @@ from dynamo_dap.records.events import (
     Profiled,
     Recompiled,
     Record,
+    SettingsRead,
     SizeSpecialized,
     SourceRead,
     Traced,
@@ -175,6 +177,7 @@ class Recorder(CompileObserver):
         """Maps Dynamo's id to the id in the record, since later events have only Dynamo's."""
         self._answered_before: dict[int, tuple[types.CodeType, CacheLookupFacts]] = {}
         """Answers of caches before a compile, by the id of its code."""
+        self._notes_settings = False
         self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
         """Modules whose methods were compiled, by the method's code."""
         self._files = 0
@@ -286,8 +289,15 @@ class Recorder(CompileObserver):
                 self._sources.add(at.path)
                 self._take(SourceRead(at.path, digests_of(at.path, not_after=self._began), not is_users))
 
+    def note_settings_once(self) -> None:
+        """Record torch's settings at the next compile."""
+        self._notes_settings = True
+
     def compile_began(self, compiling: FrameCompile) -> None:
         """Begin the record of a compile."""
+        if self._notes_settings:
+            self._notes_settings = False
+            self._take(SettingsRead(settings_now()))
         code = compiling.code
         function, function_place = function_of_compile(compiling)
         identifier, began = self._unused(compiling.compile_id), self._clock()

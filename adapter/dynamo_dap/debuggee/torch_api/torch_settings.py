@@ -11,6 +11,7 @@ import contextlib
 import copy
 import difflib
 import importlib
+import json
 import logging
 import os
 import pkgutil
@@ -71,6 +72,17 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 # -- configs -----------------------------------------------------------------------------------------------------------
+
+
+def settings_now() -> dict[str, str]:
+    """Return the settings of Dynamo and Inductor that are plain values, as JSON, by name."""
+    found = {}
+    for module in ("torch._dynamo.config", "torch._inductor.config"):
+        if module in sys.modules:
+            for name, value in sys.modules[module].get_config_copy().items():
+                with contextlib.suppress(TypeError, ValueError):
+                    found[f"{module}.{name}"] = json.dumps(value)
+    return found
 
 
 def set_config(key: str, value: object) -> Undo:
