@@ -21,12 +21,24 @@ from dynamo_dap.language_server.fixes.edits import Fix
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records import report
 from dynamo_dap.records.advice import what_to_do
-from dynamo_dap.records.artifact_report import print_compiled, print_exported, print_saved_cache
+from dynamo_dap.records.artifact_report import (
+    print_compiled,
+    print_exported,
+    print_precompiled,
+    print_precompiled_cache,
+    print_saved_cache,
+)
 from dynamo_dap.records.compiled_functions import is_compiled_function, read_compiled_function
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.exported_programs import is_exported_program, read_exported_programs
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.model import Place
+from dynamo_dap.records.precompiled_programs import (
+    is_precompiled_cache,
+    is_precompiled_program,
+    read_precompiled_cache,
+    read_precompiled_program,
+)
 from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.records.saved_caches import is_saved_cache, read_saved_cache
 from dynamo_dap.records.stack_tree import print_stacks
@@ -83,6 +95,8 @@ def _printed_artifact(reader: argparse.ArgumentParser, options: argparse.Namespa
     kinds: dict[Callable[[Path], bool], Callable[[], None]] = {
         is_saved_cache: lambda: print_saved_cache(path, read_saved_cache(path), console),
         is_compiled_function: lambda: print_compiled(path, read_compiled_function(path), console),
+        is_precompiled_program: lambda: print_precompiled(path, read_precompiled_program(path), console),
+        is_precompiled_cache: lambda: print_precompiled_cache(path, read_precompiled_cache(path), console),
         is_exported_program: lambda: print_exported(path, read_exported_programs(path), console),
     }
     show = next((show for is_this, show in kinds.items() if is_this(path)), None)
@@ -163,7 +177,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         type=Path,
         help="a record file, a TORCH_TRACE folder or log, a file of torch.compiler.save_cache_artifacts, "
-        "save_compiled_function or torch.export.save; default: the newest record of this directory",
+        "torch.compiler.precompile, save_compiled_function or torch.export.save; "
+        "default: the newest record of this directory",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print the whole record as JSON")

@@ -13,6 +13,7 @@ from rich.console import Console
 from dynamo_dap.records.compiled_functions import CompiledFile
 from dynamo_dap.records.exported_programs import ExportedProgram
 from dynamo_dap.records.items import at
+from dynamo_dap.records.precompiled_programs import PrecompiledCache, PrecompiledProgram
 from dynamo_dap.records.saved_caches import SavedEntry
 from dynamo_dap.records.texts import counted
 
@@ -29,6 +30,14 @@ def print_saved_cache(path: Path, entries: Sequence[SavedEntry], console: Consol
 
     size = sum(each.size for each in entries)
     show(f"{path}: caches that torch saved, {counted(len(entries), 'artifact')}, {size / 1024:.0f} KiB")
+    _print_entries(entries, console)
+    show("\nA call hits an entry only if their keys are equal: dynamo-dap diff --caches shows where keys differ.")
+
+
+def _print_entries(entries: Sequence[SavedEntry], console: Console) -> None:
+    def show(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
     for each in entries[:_SHOWN]:
         show(f"\n{each.cache}  {each.key}  {each.size / 1024:.0f} KiB")
         for place, function in each.lines:
@@ -42,7 +51,40 @@ def print_saved_cache(path: Path, entries: Sequence[SavedEntry], console: Consol
             show("  t0, t1, … are the sizes that vary, in the order of the inputs")
     if len(entries) > _SHOWN:
         show(f"\nand {counted(len(entries) - _SHOWN, 'other')}")
-    show("\nA call hits an entry only if their keys are equal: dynamo-dap diff --caches shows where keys differ.")
+
+
+def print_precompiled_cache(path: Path, cache: PrecompiledCache, console: Console) -> None:
+    """Print the cache of a program of ``torch.compiler.precompile``."""
+    console.print(f"{path}: the cache of a precompiled program, {cache.backend}", markup=False, highlight=False)
+    console.print(f"It loads only with the program whose SHA-256 is {cache.code_hash}", markup=False, highlight=False)
+    if not cache.entries:
+        console.print("It holds no kernels.", markup=False, highlight=False)
+    _print_entries(cache.entries, console)
+
+
+def print_precompiled(path: Path, program: PrecompiledProgram, console: Console) -> None:
+    """Print a program of ``torch.compiler.precompile``."""
+
+    def show(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    show(f"{path}: a program of torch.compiler.precompile, {program.backend}")
+    show("\nAccepts")
+    if program.modules:
+        show(f"  {counted(program.modules, 'module')} with the parameters and buffers below")
+    for number, text in enumerate(program.inputs, 1):
+        show(
+            f"  input {number}: {text or 'not a tensor: it computes with the value of the capture, whatever you pass'}"
+        )
+    if program.backend == "inductor":
+        show("  It refuses other sizes, types, devices and strides.")
+    else:
+        show("  It refuses other sizes, types and devices.")
+    show("  Branches are those of the captured call: no guard checks them.")
+    if program.weights:
+        show(f"\nNeeds {counted(len(program.weights), 'parameter')} and buffers; their values may be others")
+    for name, text in program.weights.items():
+        show(f"  {name}: {text}{', gets a gradient' if name in program.gradients else ''}")
 
 
 def print_compiled(path: Path, compiled: CompiledFile, console: Console) -> None:

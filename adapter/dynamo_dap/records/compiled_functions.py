@@ -145,6 +145,11 @@ def _identity(source: Any) -> str:
     return repr(source)
 
 
+def short_type(name: str) -> str:
+    """Return ``f32`` for ``float32``."""
+    return _TYPES.get(name, name)
+
+
 def _value(value: Any, sizes: Sequence[int | None] | None = None) -> str:
     if isinstance(value, list | tuple):
         return visible(f"({', '.join(map(_value, value))})")
@@ -154,4 +159,4 @@ def _value(value: Any, sizes: Sequence[int | None] | None = None) -> str:
     dtype, own = tensor.arguments[0].made_by.rpartition(".")[2], tensor.arguments[1]
     shown = ", ".join("…" if each is None else str(each) for each in (own if sizes is None else sizes))
     device = next((each.arguments for each in _flat(value) if each.made_by == "torch.device"), ())
-    return visible(f"{_TYPES.get(dtype, dtype)}[{shown}] {':'.join(map(str, device))}")
+    return visible(f"{short_type(dtype)}[{shown}] {':'.join(map(str, device))}")

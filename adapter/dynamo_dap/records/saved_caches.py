@@ -64,6 +64,15 @@ def read_saved_cache(path: Path) -> list[SavedEntry]:
             data = file.read(_LONGEST)
     except OSError as error:
         raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
+    return entries_of_cache(data, path)
+
+
+def entries_of_cache(data: bytes, path: Path) -> list[SavedEntry]:
+    """Return the entries in the bytes that torch saved; ``path`` names the file in messages.
+
+    Raises:
+        UnreadableRecord: they are torn, or of another form.
+    """
     if zlib.crc32(data[4:]).to_bytes(4, "big") != data[:4]:
         raise UnreadableRecord(f"{path} is damaged: its checksum does not match, and torch refuses it as well")
     try:
