@@ -773,3 +773,45 @@ def test_a_call_that_returns_where_only_eager_raises(session: Session, tmp_path:
     session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == untouched(program)
+
+
+RELEASED = """
+import torch
+
+@torch.compile(backend="eager")
+def released(x, y):
+    x.add_(y)
+    z = x * 2
+    x.untyped_storage().resize_(0)
+    return z
+
+@torch.compile(backend="eager")
+def taken_back(x, y):
+    x.untyped_storage().resize_(16)
+    x.copy_(y)
+    return x / 2
+
+for _ in range(2):
+    x = torch.ones(4)
+    print(released(x, x + 1).sum().item(), x.untyped_storage().nbytes())
+    print(taken_back(x, torch.ones(4)).sum().item(), x.sum().item())  # @released
+"""
+
+
+def test_memory_that_a_call_releases_is_not_read(session: Session, tmp_path: Path) -> None:
+    """A read of it ends the process; a replay would release the program's own memory."""
+    program = program_of(RELEASED, tmp_path)
+    with session.launching(program):
+        session.request("setExceptionBreakpoints", {"filters": ["mismatch", "nan"]})
+        session.set_breakpoints(program, "released")
+    for _ in range(2):
+        session.wait_for_stop("breakpoint", at="released")
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)
+    command = [*own_command(), "compare", "--json", str(program.path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    found = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    assert {each["function"] for each in found} == {"released", "taken_back"}
+    assert all("the size of a tensor's memory" in each["verdict"] for each in found), found
+    assert run.returncode == 3

@@ -34,7 +34,7 @@ def _floats(values: object) -> Iterator[Any]:
     """Yield the tensors with fractions; for tensors of autograd while it records nothing."""
     torch = sys.modules["torch"]
     for each in flattened(values):
-        if has_own_memory(each) and each.numel():
+        if has_own_memory(each) and each.numel() and each.untyped_storage().nbytes():  # it may have been released
             if each.is_complex():
                 yield torch.view_as_real(each.resolve_conj())
             elif each.is_floating_point():

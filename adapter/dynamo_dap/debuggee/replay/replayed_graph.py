@@ -17,7 +17,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.custom_operators import promised_by
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph import user_places
+from dynamo_dap.debuggee.torch_api.graph import target_name, user_places
 from dynamo_dap.debuggee.torch_api.graph_runs import (
     CallOperator,
     GraphRunner,
@@ -224,6 +224,7 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
         if graph is not None and output_count in (None, len(graph.output_nodes)):
             if not with_transforms:
                 refuse_transforms(graph)
+            _refuse_resized_memory(graph)
             graph.take_attributes()
             return graph
     raise NoRealValue("it is not traced again as it was compiled")
@@ -242,6 +243,12 @@ def refuse_transforms(graph: ReplayedGraph) -> None:
     """
     if has_transforms(graph.nodes):
         raise NoRealValue("it has transforms of torch.func, inside which a tensor stands for a batch or a derivative")
+
+
+def _refuse_resized_memory(graph: ReplayedGraph) -> None:
+    """Refuse a graph that releases or resizes a tensor's memory: a replay would do that to the program's tensor."""
+    if any("resize_storage" in target_name(node) for node in graph.nodes):
+        raise NoRealValue("it changes the size of a tensor's memory")
 
 
 def _traced(call: CachedCall) -> ReplayedGraph | None:
