@@ -190,7 +190,7 @@ class CachedCallStops:
         if kept is None or kept.is_dropped:
             return False
         try:
-            with kept.lent(kept.objects_of(call), run):
+            with kept.used_for(kept.objects_of(call), run):
                 self._stops.walk(Attempt(kept.past, before=before))
         except CannotReuse as problem:
             log_problem(f"the saved trace of {name_of_call(call)} cannot be used: {problem}")

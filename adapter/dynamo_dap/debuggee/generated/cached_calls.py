@@ -98,7 +98,7 @@ class CallEntries:
     def about_to_run(self, generated: GeneratedCode) -> bool:
         """Count the call for which ``generated`` is about to run on this thread; return whether to note it."""
         original = generated.original
-        self._thread.is_replayed_anew = self._thread.is_counted = False
+        self._thread.is_first_replay = self._thread.is_counted = False
         self._thread.number = None if original is None else self._count(generated, original)
         cached_calls, code = self._cached_calls, generated.code_if_alive
         wanted = cached_calls is not None and code is not None and cached_calls.wants_compiled(code)
@@ -136,9 +136,9 @@ class CallEntries:
         return number
 
     @property
-    def on_break_reached(self) -> bool:
+    def was_traced_to_break(self) -> bool:
         """Whether this thread's call was traced up to its graph break, in a compile or replay. A saved trace is not."""
-        return self.number == 0 or bool(getattr(self._thread, "is_replayed_anew", False))
+        return self.number == 0 or bool(getattr(self._thread, "is_first_replay", False))
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
         """Stop a cache hit that begins to run ``generated`` in ``frame``."""
@@ -157,7 +157,7 @@ class CallEntries:
             return
         is_first = generated.facts is None
         facts = cached_calls.stop_in(_call(generated, original, frame, number), generated.facts)
-        self._thread.is_replayed_anew = is_first and facts is not None
+        self._thread.is_first_replay = is_first and facts is not None
         generated.cannot_be_stopped = facts is None
         self._learn(generated, facts)
 

@@ -303,7 +303,7 @@ class RunTimeEngine:
     def _is_repeated(self, continuation: Continuation, frame: types.FrameType, index: int) -> bool:
         """Return whether this call has stopped at the line during its trace already."""
         if index == continuation.jump:
-            if self._calls.on_break_reached:
+            if self._calls.was_traced_to_break:
                 self._repeated[id(frame)] = set(continuation.repeated)
             return False
         repeated = self._repeated.get(id(frame))

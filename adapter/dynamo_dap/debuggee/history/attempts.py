@@ -56,7 +56,7 @@ class Attempt:
     """The kept attempt; None for the running one, and for a cached call's saved trace."""
     before: Attempt | None = None
     """The attempt before the graph break that this one continues."""
-    lend: Callable[[], AbstractContextManager[None]] | None = None
+    use: Callable[[], AbstractContextManager[None]] | None = None
     """Inserts the inputs of a call that has reached a graph break into its saved trace; None for other traces."""
     code: weakref.ref[types.CodeType] | None = None
     """Its generated code, once there is any: it runs up to the break, and calls the resume function."""
@@ -73,8 +73,8 @@ class Attempt:
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
         """Make it the thread's current trace inside this context. Raises ``CannotReuse`` if that is impossible now."""
-        if self.lend is not None:
-            with self.lend():
+        if self.use is not None:
+            with self.use():
                 yield
         elif self.abandoned is None or not self.abandoned.is_given_up:
             yield

@@ -109,7 +109,7 @@ class SavedTrace:
         self._output = trace.output
         self._globals = trace.globals
         self._lock = reentrant_lock("saved trace", Level.LENT)
-        self._is_lent = self._is_unwanted = self._is_closed = False
+        self._is_in_use = self._is_unwanted = self._is_closed = False
         self._scope = functions_of_sources()
         self._slots: list[_Slot] = []
         self._inputs: list[tuple[Any, types.CodeType]] = []
@@ -235,7 +235,7 @@ class SavedTrace:
         )
 
     @contextlib.contextmanager
-    def lent(self, given: CallObjects, run: ReplayRun | None = None, *, waits: bool = True) -> Iterator[None]:
+    def used_for(self, given: CallObjects, run: ReplayRun | None = None, *, waits: bool = True) -> Iterator[None]:
         """Insert a call's objects, and make the trace the calling thread's current one, as the trace of ``run``.
 
         If another thread uses the trace, wait for it, unless ``waits`` is false.
@@ -249,14 +249,14 @@ class SavedTrace:
             if self._is_unwanted:
                 raise CannotReuse("its trace was dropped when the last breakpoint was removed")
             with looking_at(run or ReplayRun(given.call), self._output):
-                if self._is_lent:
+                if self._is_in_use:
                     raise CannotReuse("this thread is using it")
-                self._is_lent = True
+                self._is_in_use = True
                 try:
                     self._put_in(given)
                     yield
                 finally:
-                    self._is_lent = False
+                    self._is_in_use = False
                     self._log.show(None)
                     restore_values(self._output, None)
                     self._give_back()
@@ -304,7 +304,7 @@ class SavedTrace:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if not self._is_lent and not self._is_closed:
+            if not self._is_in_use and not self._is_closed:
                 self._is_closed = True
                 self._forget()
         finally:

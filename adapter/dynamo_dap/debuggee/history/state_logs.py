@@ -85,7 +85,7 @@ class _BegunCall:
     def attempt(self, frame: types.FrameType) -> Attempt:
         """Return the call's saved trace as an attempt for steps back; ``frame`` runs the call's code."""
         given = replace(self.given, call=replace(self.given.call, frame=frame))
-        return Attempt(self.saved.past, before=self.before, lend=lambda: self.saved.lent(given, waits=False))
+        return Attempt(self.saved.past, before=self.before, use=lambda: self.saved.used_for(given, waits=False))
 
 
 class BegunCalls:
@@ -368,7 +368,7 @@ class StateLogs(CompileObserver):
         for _, each in self._earlier:
             if each.before is attempt:
                 each.before = None
-        if attempt.lend is not None:  # the trace is kept for later calls
+        if attempt.use is not None:  # the trace is kept for later calls
             return
         attempt.past.close()
         if attempt.abandoned is not None:

@@ -134,7 +134,7 @@ class TraceStops:
                 else:
                     attempt, destination = attempts.present, here
                 if attempt is attempts.present and destination.place == now:
-                    again = self._reach_again(present, destination.remark)
+                    again = self._present_stop(present, destination.remark)
                     destination = here
                     attempt.past.show(None)
                     if self._hold(again, top):
@@ -154,7 +154,7 @@ class TraceStops:
         """Return whether nothing stops at the present place now, where the thread had stopped for ``reason``."""
         return reason not in ("exception", "data breakpoint") and not self._stops_of(past).hits(at, point)
 
-    def _reach_again(self, stop: Stop, remark: str | None) -> Stop:
+    def _present_stop(self, stop: Stop, remark: str | None) -> Stop:
         """Return a stop as it is when the user comes back to it, or could not leave it (``remark`` says why).
 
         The user may have removed its breakpoints meanwhile.
@@ -167,7 +167,7 @@ class TraceStops:
             return replace(stop, reason="step", text=stop.description, hit_breakpoint_ids=left)
         return replace(stop, hit_breakpoint_ids=left)
 
-    def _reached_again(self, destination: Destination) -> Destination:
+    def _destination_now(self, destination: Destination) -> Destination:
         """Reach the stop again, in the saved trace of a cached call."""
         left = self._host.breakpoints.known_of(destination.hit)
         is_step = destination.reason == "breakpoint" and destination.hit and not left
@@ -197,7 +197,7 @@ class TraceStops:
                         return
                     attempt, destination, furthest = present, found, found
                 else:
-                    furthest = self._reached_again(furthest)
+                    furthest = self._destination_now(furthest)
                     attempt, destination = present, furthest
             else:
                 found = self._further(past, destination, step, destination)
