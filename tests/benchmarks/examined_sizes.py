@@ -23,7 +23,7 @@ TURNS = 25
 
 def main() -> None:
     """Measure and print."""
-    table = Table("call", "plain", "on to plain")
+    table = Table("call", "without the filter", "with / without")
     with TurnTakers(PROGRAM) as takers:
         plain = takers.start_plainly()
         examined = takers.start(DebuggedProgram(PROGRAM, [takers.port], filters=["nan"], mode="both"))

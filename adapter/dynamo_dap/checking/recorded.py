@@ -1,7 +1,7 @@
 """Defines what a ``Recording`` reports about compiles: plain values that do not change.
 
-Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". It has no side effects,
-except that it reads the user's lines.
+Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". It reads
+source files, and has no other side effects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Graph:
     function: str
     compile_id: str
     operations: int
-    """Its calls of functions: ops in ``torch._dynamo.explain``."""
+    """The number of its operations: the ops that ``torch._dynamo.explain`` counts."""
     nodes: int
     _graph: model.Graph = field(repr=False, compare=False)
 
@@ -73,7 +73,7 @@ class Break(AtLine):
     function: str
     """The function of the line, even if it was inlined."""
     reason: str
-    """More about it: an explanation, what was cut, through which calls."""
+    """Torch's short reason; equal in each run."""
     details: tuple[str, ...]
     """All facts about it: an explanation, what was cut, through which calls."""
     hints: tuple[str, ...]
@@ -98,7 +98,7 @@ class FailedGuard(AtLine):
 
 @dataclass(frozen=True)
 class Recompile(AtLine):
-    """A compile of a function again, because no earlier one fitted the call; at the function's line."""
+    """A compile of a function for which earlier compiles did not fit, at the function's line."""
 
     function: str
     compile_id: str
@@ -119,7 +119,7 @@ class Skip(AtLine):
 
 @dataclass(frozen=True)
 class Recorded:
-    """Everything, at one time."""
+    """A snapshot of the contents of a record."""
 
     compiles: tuple[Compile, ...]
     breaks: tuple[Break, ...]
@@ -128,7 +128,7 @@ class Recorded:
 
 
 def recorded_in(record: Record) -> Recorded:
-    """Return the contents of a record. Inside ``Record.read``, or when the record no longer changes."""
+    """Return the contents of a record. Call it inside ``Record.read``, or when the record is complete."""
     findings = findings_in([record], None).findings
     skipped = (one for one in findings if one.kind == SKIPPED)
     return Recorded(
@@ -205,7 +205,7 @@ def _line(record: Record, place: model.Place | None) -> tuple[str | None, int | 
 
 
 def _is_in_memory_alone(path: str) -> bool:
-    """Return whether it is a notebook's cell, whose text never changes: an edited cell gets another name."""
+    """Return whether ``path`` names a notebook cell. Its text never changes: an edited cell gets another name."""
     known = linecache.cache.get(path)
-    # A file has a time here; text in memory has none.
+    # The entry of a file has a modification time; that of text in memory has None.
     return known is not None and len(known) > 1 and known[1] is None

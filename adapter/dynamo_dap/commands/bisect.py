@@ -157,10 +157,10 @@ class _Bisection:
         return Verdict(_AS_IT_IS, ended.problem)
 
     def _prove_repeatable(self) -> None:
-        """Run the program uncompiled again: a check that fails now proves nothing about a stage."""
+        """Run the program uncompiled again. If the check fails now, it proves nothing about a stage."""
         if self._options.check != _EXIT and not self._run("uncompiled, again", UNCOMPILED).is_good:
             raise _NothingToFind(
-                "the check gives another answer in each uncompiled run: seed the program's random numbers "
+                "the check's result differs between uncompiled runs: seed the program's random numbers "
                 "(torch.manual_seed(0)), or give a --check that does not depend on them"
             )
 

@@ -1,6 +1,6 @@
 """``dynamo-dap compare``: runs a program, and prints line by line how compiled graphs differ from Dynamo's.
 
-Compares calls 1, 2, 4, 8, ... of each compiled graph, or each N-th, in the program's own process, without a stop. The
+It compares calls 1, 2, 4, 8, ... of each compiled graph, or each N-th, in the program's process, without a stop. The
 debugger's command ``compare`` prints the same table. Runs on the command's main thread.
 """
 

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     if options.a is None and not options.ranks:
         parser.error("give a record, a trace log or a command")
     if options.html is not None and (options.json or options.caches):
-        parser.error("--html writes a page: without --json and --caches")
+        parser.error("--html cannot be combined with --json or --caches")
     try:
         with contextlib.ExitStack() as kept:
             return _compare(options, kept)
@@ -67,7 +67,7 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
         sides += [(given, side_of(given, options.python)) for given in (options.a, second)]
     _ask_for_calls([side for _, side in sides], yes=options.yes)
     if options.tries and not (options.caches and isinstance(sides[1][1], RunCommand)):
-        raise CannotCompare("--try is for --caches with a command as B")
+        raise CannotCompare("--try needs --caches, and a command as B")
     if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
         raise CannotCompare("--values is for commands: a record has no values")
     if options.caches:

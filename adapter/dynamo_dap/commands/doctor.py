@@ -35,7 +35,7 @@ _SELF_CHECK = "dynamo_dap.debuggee.torch_api.self_check"
 _ASK = own_code(f"from {_SELF_CHECK} import main; main()", here=False)
 _ASK_SECONDS = 180
 _ANSWER = 1024 * 1024
-"""Bytes that are read of an interpreter's output."""
+"""Maximum bytes that are read from an interpreter's output."""
 _SESSION_SECONDS = 120
 _OLDEST_TORCH = (2, 12)
 _PROGRAM = """\
@@ -260,7 +260,7 @@ def _ptrace(scope_file: Path) -> Check:
         scope = scope_file.read_text(encoding="utf-8").strip()
     except OSError:
         return Check("ptrace", "ok", "dynamo-dap does not need it; this system states no limit for gdb and py-spy")
-    limit = _PTRACE_SCOPES.get(scope, "have a limit that is not known here")
+    limit = _PTRACE_SCOPES.get(scope, "have a limit that dynamo-dap does not know")
     return Check("ptrace", "ok", f"dynamo-dap does not need it; gdb and py-spy {limit} (ptrace_scope {scope})")
 
 

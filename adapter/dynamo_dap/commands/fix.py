@@ -146,7 +146,7 @@ def settings_of(items: Iterable[Item]) -> list[Fix]:
 
 
 def _title(setting: Setting) -> str:
-    """Return the title of a fix. A setting and an edit that makes it have the same title."""
+    """Return the title of a fix. A setting has the same title as the edit that makes it."""
     return f"Set {setting.text}" if setting.adds is None else f"{setting.text}: compiled code no longer logs"
 
 

@@ -1,4 +1,4 @@
-"""Adds the further checks that a fix needs: the trace continues after it, and reaches another data condition.
+"""Adds checks to a fix after which the trace reaches a further data-dependent condition.
 
 It has no side effects.
 """

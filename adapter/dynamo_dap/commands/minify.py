@@ -1,9 +1,9 @@
-"""``dynamo-dap minify``: runs torch's minifier until there is a small program that fails alike.
+"""``dynamo-dap minify``: runs torch's minifier until it has a small program that fails in the same way.
 
-The program runs until a compile fails. Then torch's minifier makes the graph smaller in that process, where the
-program's own backends and lowerings are known. The result runs once, to see whether it fails without the program. If
-no compile gives wrong results, each call is compared as by ``dynamo-dap compare``: a difference need not be in a graph.
-Runs on the command's main thread; a thread reads the process's output.
+The program runs until a compile fails. Then torch's minifier makes the graph smaller in that process, which has the
+program's own backends and lowerings. The result runs once, to see whether it fails without the program. If no compile
+gives wrong results, each call is compared as by ``dynamo-dap compare``: a difference need not be in a graph. Runs on
+the command's main thread; a thread reads the process's output.
 """
 
 from __future__ import annotations

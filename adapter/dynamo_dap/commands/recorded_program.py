@@ -127,7 +127,7 @@ def refuses_untrusted(program: RecordedProgram) -> None:
 
 
 def asks_for_untrusted(options: argparse.Namespace) -> Consents:
-    """Return a function that shows a program of unknown origin and asks whether to run it, unless ``options`` say."""
+    """Return a function that shows a program of unknown origin and asks whether to run it. ``options`` may answer."""
 
     def check(program: RecordedProgram) -> None:
         if options.content not in (None, program.digest):

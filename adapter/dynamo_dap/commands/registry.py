@@ -1,4 +1,4 @@
-"""Lists the subcommands of ``dynamo-dap``, from which its help is written.
+"""Lists the subcommands of ``dynamo-dap``, and writes its help from them.
 
 A subcommand's module is imported only when it is used: a server that an IDE starts loads none.
 """
@@ -15,7 +15,7 @@ Main = Callable[[list[str]], int]
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand. ``module`` has a function ``main``, or the one named after a colon."""
+    """A subcommand. ``module`` names its module, and after a colon its function, by default ``main``."""
 
     name: str
     summary: str
@@ -30,7 +30,7 @@ class Command:
 GROUPS: dict[str, tuple[Command, ...]] = {
     "debug": (
         Command("debug", "debug a program in this terminal", "commands.debug"),
-        Command("connect", "run a program under the debugger that waits for it", "commands.connect"),
+        Command("connect", "run a program, and connect it to a waiting debugger", "commands.connect"),
     ),
     "see what torch.compile does": (
         Command("run", "run a program without stops and record its compiles", "commands.run"),
@@ -50,7 +50,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("record-call", "save a call of a compiled function to a folder", "commands.saved_calls:record_call"),
         Command("replay", "replay a saved call, alone or in the debugger", "commands.saved_calls:replay"),
     ),
-    "check the installation": (Command("doctor", "report what works here, for bug reports too", "commands.doctor"),),
+    "check the installation": (Command("doctor", "report what works in this environment", "commands.doctor"),),
     "serve editors and assistants": (
         Command("lsp", "start the language server, which shows the record in an editor", "commands.lsp"),
         Command("mcp", "start the server for assistants (Model Context Protocol)", "commands.mcp"),
@@ -65,7 +65,7 @@ COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values
 def help_text() -> str:
     """Return the list of commands as ``dynamo-dap --help`` prints it."""
     width = max(map(len, COMMANDS))
-    lines = ["commands (dynamo-dap COMMAND --help says more):"]
+    lines = ["commands (dynamo-dap COMMAND --help explains one):"]
     for title, group in GROUPS.items():
         lines += ["", f"  {title}"]
         lines += [f"    {command.name.ljust(width)}  {command.summary}" for command in group]

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
             parser.error("give --cold and --warm together")
         return _run_twice(options.python, description, tries=options.tries)
     if options.tries:
-        parser.error("--try is for --cold --warm")
+        parser.error("--try needs --cold --warm")
     return _become(options, description)
 
 

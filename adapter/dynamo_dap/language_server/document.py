@@ -1,6 +1,6 @@
-"""Represents a user's file as it is now, with the record's facts about it: texts, lines, syntax.
+"""Represents the present text of a user's file, with the record's facts about it.
 
-One per version of a text and state of the record. Lines are counted from 1, columns from 0 in characters.
+There is one per version of a text and state of the record. Lines are counted from 1, columns from 0 in characters.
 """
 
 from __future__ import annotations

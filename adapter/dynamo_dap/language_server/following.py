@@ -20,7 +20,7 @@ from dynamo_dap.records.model import TRACING
 _log = logging.getLogger(__name__)
 
 _RECENT_NS = 3 * 10**9
-"""A folder that was changed this short a time ago is listed again. File systems round times, to 2 s at most."""
+"""A folder whose last change is this recent is listed again. File systems round times, to 2 s at most."""
 
 
 class RecordFollower:
@@ -48,7 +48,7 @@ class RecordFollower:
 
     @property
     def is_of_several(self) -> bool:
-        """Whether it is the record of one process of a run, but not of the first."""
+        """Whether the record is of a process of a run other than the first."""
         return self.path is not None and self.path.parent.suffix == RUN_SUFFIX
 
     def poll(self) -> bool:

@@ -95,7 +95,7 @@ def _range(document: Document, place: Place, positions: Positions) -> Range | No
 
 
 TRY_FIX = "dynamo.tryFix"
-"""Its one argument is what ``place_to_try`` reads."""
+"""Its only argument is a ``PlaceToTry``."""
 
 
 @dataclass(frozen=True)

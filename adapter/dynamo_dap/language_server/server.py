@@ -59,7 +59,7 @@ _TYPING_SECONDS = 0.15
 _TRIAL_SECONDS = 600.0
 _WARNING = types.MessageType.Warning
 SECTION = "dynamo"
-"""Of the client's settings; ``inlayHints``, ``diagnostics``, ``traceLog`` and ``pathMappings`` are ours."""
+"""The section of the client's settings: ``inlayHints``, ``diagnostics``, ``traceLog`` and ``pathMappings`` are ours."""
 BREAKPOINTS = "breakpoints"
 """An option of ``initialize``: the client has the command that sets breakpoints."""
 _MOST_SHOWN = 5
@@ -83,7 +83,7 @@ class RecordServer(LanguageServer):
         self._follower = RecordFollower(lambda: roots_of(self.workspace))
         self._trace = TraceLogFollower()
         self._reported: str | None = None
-        """The problem of the trace log that the user knows."""
+        """The problem of the trace log that was reported last."""
         self._shown: list[_Shown] = []
         """The newest first. A run of another program keeps the facts about this one's files."""
         self._published: dict[str, list[types.Diagnostic]] = {}

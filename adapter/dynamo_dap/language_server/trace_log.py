@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 _PIECE_SECONDS = 0.1
 _SETTLED_POLLS = 5
-"""How many polls a changed log must stay the same before it is read again: a program may still be writing it."""
+"""Polls in which a changed log must stay the same before it is read again: a program may still be writing it."""
 _FOLDER = "${workspaceFolder}"
 
 

@@ -218,7 +218,7 @@ def _guard_row(compiled: Compile, expressions: list[str]) -> str:
     return f"- {_code(expressions[0])}{more} ({_of(compiled)})"
 
 
-# -- Markdown: what a record says is text, whatever it looks like ---------------------------------------------------
+# -- Markdown: texts of a record are never formatting ---------------------------------------------------
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!<>|~&:])")
 _HARMLESS = re.compile(r"[\w. ]+(?:\(resumed at line \d+\) )?\[[\w/#]+\]")

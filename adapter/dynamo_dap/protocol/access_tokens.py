@@ -45,7 +45,7 @@ def write_token_file(host: str, port: int, token: str) -> Path:
 def read_token_file(host: str, port: int) -> str | None:
     """Return the token of this user's program that listens at ``host`` and ``port``, or None.
 
-    Files of other users, or that others can read, are ignored.
+    Ignore a file of another user, and a file that others can read.
     """
     for directory in token_folders():
         if not is_private(directory, stat.S_ISDIR):

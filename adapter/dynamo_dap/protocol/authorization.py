@@ -1,7 +1,7 @@
 """Connects a program to a server that waits for it (``"listen"`` of ``attach``), perhaps on another machine.
 
 The program makes every connection to the server's one address, and begins each with ``AUTHORIZE``: a firewall has to
-allow only this connection, in this direction. The structs and functions of one socket are for any process and thread.
+allow only this connection, in this direction. Any process and thread may use the structs and functions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NamedServer(Struct, frozen=True):
         address, _, token = text.strip().partition("#")
         host, _, port = address.rpartition(":")
         if not host or not token or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError("it is not HOST:PORT#TOKEN, as the debugger's console says it")
+            raise ValueError("it is not HOST:PORT#TOKEN, which the debugger's console shows")
         return cls(host.strip("[]"), int(port), token)
 
 
@@ -57,7 +57,7 @@ class Welcome(Struct, rename="camel", omit_defaults=True):
     """Body of the response to ``AUTHORIZE`` for a program."""
 
     is_wanted: bool = True
-    """Whether to debug it; a job's rank may be unwanted."""
+    """Whether to debug it; the user may have excluded its rank."""
     stretch_timeouts: bool = True
     """Whether an unwanted rank waits for held ranks, while the connection lasts."""
     rank_output: str = "plain"

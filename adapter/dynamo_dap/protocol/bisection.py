@@ -16,7 +16,7 @@ STAGES = {
     "aot_eager_decomp_partition": "decompositions and the partitioner",
     "inductor": "Inductor",
 }
-"""Each stage adds one to the stage before."""
+"""The compiler's stages; a run of a stage includes the earlier ones."""
 DECOMPOSITIONS, LOWERINGS = "decomposition", "lowerings"
 KINDS = {
     DECOMPOSITIONS: "the decomposition of",
@@ -40,13 +40,13 @@ SETTINGS = {
         "comprehensive_padding": False,
     },
 }
-"""By stage: what is changed, one at a time, if no part alone is wrong."""
+"""By stage: settings that are changed one at a time if no part alone is wrong."""
 SETTING = "the setting"
-"""As the beginning of a phrase."""
+"""The beginning of a phrase about a setting."""
 
 
 def first_bad(count: int, is_good: Callable[[int], bool]) -> int:
-    """Return the number of the first of ``count`` items that makes a compile wrong.
+    """Return the number of the item, among ``count``, that makes a compile wrong.
 
     ``is_good`` returns whether the compile is right with the items up to a number. It is right with none, and wrong
     with all.

@@ -23,13 +23,14 @@ class Branch:
     """The name that gets the value; None if it is returned."""
     test: ast.expr
     one: ast.expr
+    """The value if ``test`` is true."""
     other: ast.expr
     last: int
     """The last line."""
 
 
 def branch_of(statement: ast.stmt, following: ast.stmt | None) -> Branch | None:
-    """Return the choice of a conditional expression, or of an ``if`` whose other side may be the ``following`` one."""
+    """Return the choice that ``statement`` makes; a ``return`` in ``following`` can be its other side."""
     target: Any = None
     end = statement.end_lineno or statement.lineno
     match statement:

@@ -26,7 +26,7 @@ class EntryGuard(Struct, rename="camel", omit_defaults=True):
     line: int | None = None
     """The user's line that caused it."""
     failures: int | None = None
-    """How often it failed, as far as that is known of it alone."""
+    """How often it failed; missing if that is not known for this check alone."""
     object_failures: int | None = None
     """How often it or another check of the same object failed, if torch does not say which."""
 
@@ -93,7 +93,7 @@ class CacheEntry(Struct, rename="camel", omit_defaults=True):
     resumes: list[EntryResume]
     memory: EntryMemory
     calls: int | None = None
-    """How many calls it has served since counting began."""
+    """How many calls have hit it since counting began."""
     last_miss: EntryMiss | None = None
 
 
@@ -140,4 +140,4 @@ class ForgetBody(Struct, rename="camel"):
     """Body of the response to ``FORGET``."""
 
     count: int
-    """How many entries no longer serve calls."""
+    """How many entries were removed."""

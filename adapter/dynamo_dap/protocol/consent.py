@@ -1,7 +1,7 @@
 """Remembers which content a user agreed to run.
 
 Saved calls and records may come from other people. Their code is shown first, and the user agrees once per content.
-Runs on a command's main thread, or of the process that makes a call again; stateless.
+Runs on the main thread of a command, or of the process that repeats a call; stateless.
 """
 
 from __future__ import annotations

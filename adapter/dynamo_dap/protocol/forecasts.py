@@ -112,13 +112,13 @@ class WarmUp(Struct, rename="camel", omit_defaults=True):
     served: list[ServedRange]
     """Which entry matches each size after these calls."""
     least: int = 0
-    """Proven: no list with fewer calls leaves nothing to compile."""
+    """The proven minimum: after fewer calls, some size still compiles."""
     apart: list[int] = []
-    """The proof: no entry serves two of these sizes."""
+    """Proves ``least``: no entry serves two of these sizes."""
     first_is_static: bool = False
     """Whether ``least`` counts a first call besides these: its entry serves its own size only."""
     failing: dict[str, str] = {}
-    """Sizes with which the function raises, and what: no call can warm them up."""
+    """Sizes for which the function raises, each with its exception: no call can warm them up."""
     problem: str | None = None
     """What a call raised."""
 

@@ -60,8 +60,8 @@ STOP_RANKS = {
 PREFIXED, OWN_CONSOLE, OWN_TERMINAL, PLAIN = "prefixed", "own", "terminal", "plain"
 RANK_OUTPUT = {
     PREFIXED: "In one console, each line prefixed with its rank: [rank 1].",
-    OWN_CONSOLE: "In the debug console of each rank's session. Ranks that are not debugged use prefixed.",
-    OWN_TERMINAL: "Like own, and VS Code also opens a terminal for each rank.",
+    OWN_CONSOLE: 'In the debug console of each rank\'s session. Ranks that are not debugged use "prefixed".',
+    OWN_TERMINAL: 'Like "own"; VS Code also opens a terminal for each rank.',
     PLAIN: "In one console, without prefixes.",
 }
 CONSOLES = {
@@ -230,7 +230,7 @@ class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=Tr
             "and time, or off."
         ),
     ] = RealValues()
-    triton: Annotated[str | None, _one_of("Where to run Triton kernels instead of on a GPU.", TRITON)] = None
+    triton: Annotated[str | None, _one_of("Where to run Triton kernels. Default: on the GPU.", TRITON)] = None
     triton_program: Annotated[
         list[Annotated[int, Meta(ge=0)]],
         Meta(max_length=3),
@@ -429,7 +429,7 @@ class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     handed_over: HandedOverTarget | None = None
     """For the session of a rank that connected to another session, which has ``listen``."""
     meeting: ConnectTarget | None = None
-    """Where ranks that stop together meet; set by the session that starts the ranks' sessions."""
+    """Where ranks that stop together exchange events; set by the session that starts the ranks' sessions."""
     host: str | None = None
     """Also accepted from debugpy's configurations; users write ``connect``."""
     port: Port | None = None

@@ -13,8 +13,8 @@ OWN_THREAD_PREFIX = "dynamo-dap "
 _made: set[threading.Thread] = set()
 """Threads that may still run.
 
-If a thread freed its own object at its end, a callback in ``threading`` would run Python code on it. pydevd would take
-the thread for one of the program's, since ``threading`` has already removed it.
+If the last reference to a thread disappeared at its own end, a callback in ``threading`` would run Python code on it.
+pydevd would then mistake it for a thread of the program, because ``threading`` has already removed it.
 """
 
 

@@ -74,13 +74,13 @@ def read_invitation_text(text: str) -> tuple[str, Rank | None]:
 _MARK = "#rank="
 
 
-# -- where ranks meet that stop together: events between the sessions' servers, no client sees them --------------------
+# -- events between the servers of ranks that stop together; no client gets them --------------------
 
 RANK_RUNS = "rankRuns"
 """A session's program runs: it may be paused. No body."""
 RANK_STOPPED = "rankStopped"
 RANK_GOES = "rankGoes"
-"""The user resumes or pauses a rank; to the others, to do the same."""
+"""The user resumes or pauses a rank. The other ranks get it too, and follow."""
 PAUSE_RANK = "pauseRank"
 """Another rank has stopped. No body."""
 WITHDRAW_RANK_PAUSE = "withdrawRankPause"
@@ -99,7 +99,7 @@ class Place(Struct, frozen=True):
 
 
 class Newcomer(Struct):
-    """A session's introduction to the meeting."""
+    """The first message of a session's server to the others."""
 
     name: str
 

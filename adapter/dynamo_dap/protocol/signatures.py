@@ -1,6 +1,7 @@
 """Signs data of this user's processes, so that another process of the user can recognize it.
 
-The key is in the user's state folder, and is made at its first use. The program's threads and commands; stateless.
+The key is in the user's state folder, and is made at its first use. Runs on the program's threads and in commands;
+stateless.
 """
 
 from __future__ import annotations

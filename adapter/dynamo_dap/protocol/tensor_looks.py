@@ -68,7 +68,7 @@ class TensorStatistics(Struct, rename="camel", omit_defaults=True):
     negative_infs: int
     zeros: int
     minimum: str | None = None
-    """The minimum of the finite elements; so are the others below."""
+    """Of the finite elements, like ``maximum``, ``mean`` and ``deviation``."""
     maximum: str | None = None
     mean: str | None = None
     deviation: str | None = None

@@ -1,6 +1,6 @@
 """Prints what saved compiles hold: torch's saved caches, compiled functions and exported programs.
 
-It has no side effects, but for the user's lines.
+It prints to a console, and reads source files.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def print_compiled(path: Path, compiled: CompiledFile, console: Console) -> None
     for text, place in [*compiled.tensors, *compiled.guards]:
         show(f"  {text}{'' if place is None else f'  {at(place)}'}")
     if compiled.has_global_state:
-        show("  and torch's global state (grad mode, autocast, threads, determinism) is as it was")
+        show("  and torch's global state is unchanged (grad mode, autocast, threads, determinism)")
     versions = ", ".join(f"{name} {version}" for name, version in compiled.versions.items())
     show(f"\nLoads only with {versions}")
 
@@ -124,14 +124,14 @@ def print_exported(path: Path, programs: Sequence[ExportedProgram], console: Con
             show(f"  where {name} is {text}")
         for guard in program.guards:
             show(f"  and {guard}")
-        show("  It refuses other sizes, and other values of constants.")
-        show(f"\nHolds {counted(len(program.weights), 'parameter')} and buffers")
+        show("  It raises an error for other sizes, and for other values of constants.")
+        show(f"\nHolds {counted(len(program.weights), 'weight')} (parameters and buffers)")
         for name, text in list(program.weights.items())[:_WEIGHTS]:
             show(f"  {name}: {text}")
         if len(program.weights) > _WEIGHTS:
             show(f"  and {len(program.weights) - _WEIGHTS} more")
         show("\nComputes")
         for name, count in program.operations.most_common(_OPERATIONS):
-            show(f"  {count} of {name}")
+            show(f"  {count} times {name}")
         if len(program.operations) > _OPERATIONS:
             show(f"  and {counted(len(program.operations) - _OPERATIONS, 'other operation')}")

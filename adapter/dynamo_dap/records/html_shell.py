@@ -1,4 +1,4 @@
-"""Makes the frame of all our HTML pages: one document with one content security policy.
+"""Writes the outer part of each of our HTML pages: one document with one content security policy.
 
 The page loads nothing, and no script but ours runs, whatever its texts contain. It has no side effects.
 """
@@ -33,7 +33,7 @@ def html_shell(title: str, style: str, body: Iterable[str], scripts: Sequence[st
 def data_element(content: bytes | object) -> str:
     """Return the element ``data`` with JSON for a page's script. ``content`` is encoded JSON, or a value to encode."""
     text = content.decode() if isinstance(content, bytes) else json.dumps(content, ensure_ascii=False)
-    # JSON may write "<" like this, so that no text ends the element.
+    # Escape "<", which JSON allows, so that no text in it can end the element.
     escaped = text.replace("<", "\\u003c")
     return f"<script type='application/json' id='data'>{escaped}</script>"
 

@@ -122,7 +122,7 @@ def set_commands(debugger: Debugger, argument: str) -> None:
     'silent' as the first one hides the stop; a command that resumes the program must be the last.
     """
     if debugger.prompt.read is None:
-        raise UsageError("the commands need a prompt to be typed at")
+        raise UsageError("this command works only at an interactive prompt")
     if not debugger.breakpoints.all:
         raise UsageError("no breakpoint is set: 'break PLACE' sets one")
     breakpoint = _chosen(debugger, argument)[0] if argument else debugger.breakpoints.all[-1]

@@ -55,7 +55,7 @@ class BreakpointRequest:
 
     @property
     def kind(self) -> tuple[str | None, bool]:
-        """What one request replaces: the breakpoints of a file, those on functions, those on changes."""
+        """The group that one request replaces: breakpoints in a file, on functions, or on changes."""
         return self.path, self.watched is not None
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
     # A condition in pdb's form: 18, x > 1
     match = _PARTS.fullmatch(re.sub(r"^([^\s,]+)\s*,\s*", r"\1 if ", text.strip()))
     if match is None:
-        raise UsageError(f"no place for a breakpoint: {text.strip()!r}. Give {USAGE}")
+        raise UsageError(f"not a place for a breakpoint: {text.strip()!r}. Give {USAGE}")
     place = match["place"]
     if place.isdigit():
         if current_path is None:

@@ -100,5 +100,5 @@ def count(text: str) -> int:
     """
     read = number(text or "1")
     if not read:
-        raise UsageError("give how many steps, from 1 on")
+        raise UsageError("give a number of steps, at least 1")
     return read

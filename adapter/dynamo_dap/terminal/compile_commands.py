@@ -34,7 +34,7 @@ def show_entries(debugger: Debugger, argument: str) -> None:
 
 @command("forget", Group.COMPILED, "FUNCTION [COMPILE-ID]", example="forget fn 0/1", repeats=False)
 def forget_entries(debugger: Debugger, argument: str) -> None:
-    """Remove a cache entry (0/1), or everything it compiled for a function and its resume functions."""
+    """Remove a cache entry (0/1), or all entries of a function and its resume functions."""
     name, _, compile_id = argument.partition(" ")
     if not name:
         raise UsageError("give a function, and optionally the id of an entry: forget fn 0/1")

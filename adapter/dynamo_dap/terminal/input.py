@@ -1,6 +1,6 @@
 """Reads commands from the command line or a file, from a prompt with history and completion, or from a pipe.
 
-Read on the prompt's thread.
+Runs on the prompt's thread.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def standard_lines(complete: Complete) -> LineSource:
     """Return a prompt if standard input is a terminal, else a reader of its lines."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return PipedLines()
-    # A shell that starts this in the background makes it ignore Ctrl-C, which must pause the program.
+    # A process that a shell starts in the background ignores Ctrl-C, but here Ctrl-C must pause the program.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return PromptLines(complete)
 

@@ -16,7 +16,7 @@ _FIRST_PAUSE = 5.0
 
 
 class Progress:
-    """Prints a message when another part of a compile begins, and then less and less often."""
+    """Prints a message when a part of a compile begins, and repeats it at growing intervals."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -26,7 +26,7 @@ class Progress:
         self._pause = _FIRST_PAUSE
 
     def take(self, event: Event) -> None:
-        """Take ``progressStart`` or ``progressUpdate``. That of a start is over when the prompt gets it."""
+        """Take ``progressStart`` or ``progressUpdate``. The progress of a launch has ended when the prompt gets it."""
         if event.event == "progressStart":
             begun = decode(event.body, ProgressStartEventBody, "progressStart event")
             if begun.title == COMPILING:

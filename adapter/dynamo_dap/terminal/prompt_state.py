@@ -33,7 +33,7 @@ class PromptState:
     """The memory of one prompt."""
 
     read: Callable[[str], str | None] | None = None
-    """Shows a prompt and reads a further line of a command; None if nobody types."""
+    """Shows a prompt and reads a further line of a command; None for commands from a script."""
     is_interactive: bool = False
     """Whether a user answers, not a script."""
     last_line: str = ""

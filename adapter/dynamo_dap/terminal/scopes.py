@@ -11,7 +11,7 @@ def find_scope(debugger: Debugger, name: str) -> Scope:
     """Find a scope of the selected frame by its name; case does not matter, ``_`` means a space.
 
     Raises:
-        UsageError: it has none; says which there are.
+        UsageError: no scope has this name; the text lists the scopes.
     """
     scopes = debugger.scopes()
     wanted = name.lower().replace("_", " ")

@@ -40,7 +40,7 @@ _INSTEAD = {
     "vars": _VARIABLES,
     "variables": _VARIABLES,
 }
-"""The command here for a word of other debuggers."""
+"""The hint for a word that is a command in other debuggers."""
 
 
 def execute(debugger: Debugger, text: str) -> None:
@@ -179,7 +179,7 @@ def _advice(word: str) -> str:
     similar = difflib.get_close_matches(word, [one.names[0] for one in commands], n=1, cutoff=0.6)
     begun = [one.names[0] for one in commands if len(word) > 1 and one.names[0].startswith(word)]
     meant = [*begun, *similar][:1]
-    return f"'{meant[0]}' may be meant, 'help' lists all" if meant else "'help' lists them"
+    return f"did you mean '{meant[0]}'? 'help' lists all" if meant else "'help' lists them"
 
 
 def _is_repeated(text: str) -> bool:

@@ -176,7 +176,7 @@ def interact(debugger: Debugger, argument: str) -> None:
     """Run each line as Python in the selected frame, until Ctrl-D or exit()."""
     read = debugger.prompt.read
     if read is None:
-        raise UsageError("the lines need a prompt to be typed at")
+        raise UsageError("this command works only at an interactive prompt")
     debugger.stopped_thread()
     debugger.screen.note("each line is Python now: Ctrl-D or exit() ends it")
     while (line := read(">>> ")) is not None and line.strip() not in ("exit()", "quit()", "exit", "quit"):

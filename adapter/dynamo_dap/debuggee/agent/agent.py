@@ -79,7 +79,7 @@ class Agent:
         self.compiles: CompileReader | None = None
         """Recorded compiles, once Dynamo has been imported."""
         self.has_reported_compiles = True
-        """Whether changes of compiles need no further event: the client got one, or has never asked for compiles."""
+        """Whether to send no event about compiles: the client got one, or has never requested compiles."""
         self.progress: Hooks | None = None
         """Reports the progress of compiles, once Dynamo has been imported."""
         self.cache_entries: EntryReader | None = None
@@ -177,7 +177,7 @@ class Agent:
         recorder.arm()
 
     def add_progress(self, progress: Hooks) -> None:
-        """Add what reports the progress of compiles."""
+        """Add the reporter of the progress of compiles."""
         self.progress = progress
         progress.arm()
 
@@ -207,7 +207,7 @@ class Agent:
             self._set_hooks()
 
     def _set_hooks(self) -> None:
-        """Install the hooks that are wanted now; do it again if another thread changed what is wanted meanwhile.
+        """Install the required hooks; repeat it if another thread has changed the requirements meanwhile.
 
         Otherwise a thread that resumes could remove the hooks of a pause that was requested meanwhile.
         """
@@ -239,7 +239,7 @@ class Agent:
         wanted = {ident for ident in idents if ident is not None and not self._is_held(ident)}
         self.steps.request_pauses(wanted)
         for ident in wanted:
-            if self._is_held(ident):  # it has stopped by itself meanwhile
+            if self._is_held(ident):  # the thread has stopped for another reason meanwhile
                 self.steps.end(ident)
         # debugpy pauses threads that no engine can pause.
         reached = [ident for ident in wanted if self.eager_debugger.is_active or self.process.pause_eager(ident)]

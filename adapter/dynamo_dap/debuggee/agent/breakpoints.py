@@ -35,9 +35,9 @@ from dynamo_dap.protocol.types import (
 )
 
 GUARDED = "read"
-"""DAP's access type for "when Dynamo installs a guard on it"."""
+"""DAP's access type for: stop when Dynamo installs a guard on it."""
 CHANGED = "write"
-"""DAP's access type for "when it is rebound or mutated"."""
+"""DAP's access type for: stop when it is rebound or mutated."""
 ANY_ACCESS = "readWrite"
 
 
@@ -133,7 +133,7 @@ class LineBreakpoint:
     seen: bool = False
     """Whether it was ever reached."""
     never_run: str | None = None
-    """Why the compiled code so far never reaches it; another compile may."""
+    """Why no compiled code reaches it so far; a later compile may."""
     note: str | None = None
     """Where it stops, if that is not its line."""
 
@@ -174,7 +174,7 @@ class FunctionEntry(LineBreakpoint):
     name: str = ""
 
     def matches(self, qualified_name: str, module_name: str | None) -> bool:
-        """Return whether it is on a function: by qualified name, with or without module, or by bare name."""
+        """Return whether it names this function: by qualified name, with or without module, or by bare name."""
         if self.name in (qualified_name, f"{module_name}.{qualified_name}"):
             return True
         plain = qualified_name.replace("<locals>.", "")

@@ -1,6 +1,6 @@
 """Parses and checks breakpoints' conditions, hit conditions and log messages.
 
-Parsed when a breakpoint is set (agent's reader thread), and checked on the thread that hits it.
+Parses on the agent's reader thread, when a breakpoint is set; checks on the thread that hits it.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Engine(Hooks, Protocol):
 
 @runtime_checkable
 class InstructionEngine(Protocol):
-    """An engine that stops at instructions of generated code. The agent's reader thread."""
+    """An engine that stops at instructions of generated code. Runs on the agent's reader thread."""
 
     def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
         """Replace the breakpoints on addresses; one answer for each."""
@@ -119,7 +119,7 @@ class CallSaver(Protocol):
 
 
 class EntryReader(Protocol):
-    """Reads torch's cache entries. Reader thread, or a thread of the program that requests them itself."""
+    """Reads torch's cache entries. Runs on the reader thread, or a thread of the program that requests them."""
 
     def of_function(self, code: types.CodeType) -> EntriesBody:
         """Return the cache entries of one function and of its resume functions."""
@@ -138,7 +138,7 @@ class GraphBody(Protocol):
 
 
 class CompileReader(Hooks, Protocol):
-    """Reads recorded compiles as bodies of responses. Reader thread, unless a method says otherwise."""
+    """Reads recorded compiles as bodies of responses. Runs on the reader thread, unless a method says otherwise."""
 
     def compiles(self) -> dict[str, object]:
         """Return the body of ``dynamoCompiles``."""
@@ -192,7 +192,7 @@ RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
 
 
 class EagerDebugger(Protocol):
-    """The debugger of ordinary Python in this process. Called on the thread it is about, unless stated otherwise."""
+    """The debugger of ordinary Python in this process. Runs on the thread concerned, unless a method says otherwise."""
 
     @property
     def is_active(self) -> bool:
@@ -359,24 +359,23 @@ class CachedCalls(Protocol):
     def count(self, known: CallFacts) -> bool:
         """Count the call that is about to run; if it has to stop, do nothing and return False.
 
-        On the call's thread, which is not held.
+        Runs on the call's thread, which is not held.
         """
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Stop at the call's breakpoints before it begins.
+        """Stop at the call's breakpoints before it begins. Return None if the call cannot stop.
 
-        On the thread that makes the call. ``known`` is the result for an earlier call of the same cache entry. Return
-        None if the call cannot stop.
+        Runs on the thread that makes the call. ``known`` is the result for an earlier call of the same cache entry.
         """
 
     def are_compiled_wanted(self) -> bool:
         """Return whether newly compiled calls may have to be noted. Runs on any thread."""
 
     def wants_compiled(self, code: types.CodeType) -> bool:
-        """Return whether to note the call that is about to run the generated ``code``. On the call's thread."""
+        """Return whether to note the call that is about to run the generated ``code``. Runs on the call's thread."""
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Note such a call's part before its graph break, without a stop. Returns the same as ``stop_in``."""
+        """Note the part of the call before its graph break, without a stop. Returns the same as ``stop_in``."""
 
     def has_begun(self, code: types.CodeType) -> bool:
         """Return whether the end of a call that runs generated ``code`` matters. Runs on any thread."""

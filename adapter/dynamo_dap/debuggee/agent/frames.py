@@ -52,7 +52,7 @@ class Frame(ABC):
     is_label: bool = False
     """Whether it only separates kinds of frames."""
     is_user_code: bool = True
-    """Whether it is the user's code. Other frames are greyed, or left out under ``justMyCode`` unless on top."""
+    """Whether it is the user's code. Other frames are grey; ``justMyCode`` hides them, except the top frame."""
     is_writable: ClassVar[bool] = False
     """Whether ``write`` assigns anything."""
     instruction_pointer_reference: str | None = None

@@ -31,7 +31,7 @@ _PendingCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _PlainCall = ctypes.CFUNCTYPE(ctypes.c_int)
 """The type of ``_PendingCall`` without its argument."""
 _raising: deque[object] = deque(maxlen=64)
-"""Calls that will send an exception: each is needed until it has returned."""
+"""Calls that will send an exception, kept alive until they have returned."""
 _waiting: list[object] = []
 """Calls that were not made yet, kept alive until then."""
 _made: deque[object] = deque(maxlen=64)
@@ -148,10 +148,7 @@ class Interruptible:
         self._raised = False
 
     def running(self) -> Interruptible:
-        """Do the work inside this context, once.
-
-        Raise ``Interrupted`` if the work was interrupted, also before it began.
-        """
+        """Run the work inside this context, once. Raise ``Interrupted`` if it was interrupted, even before it began."""
         return self
 
     def __enter__(self) -> None:
@@ -177,7 +174,7 @@ class Interruptible:
                 raise_in_thread(self._ident, Interrupted)
 
     def time_out(self) -> None:
-        """Interrupt because the time is up, or report that this had no effect. The watchdog's thread."""
+        """Interrupt because the time is up, or report that this had no effect. Runs on the watchdog's thread."""
         with self._lock:
             is_first = not self._is_over and not self.timed_out
             is_stuck = not self._is_over and self.timed_out
@@ -238,7 +235,7 @@ class Guard:
             _let_it_arrive()
 
     def look(self, now: float) -> None:
-        """Interrupt overdue work. The watchdog's thread."""
+        """Interrupt overdue work. Runs on the watchdog's thread."""
         with self._lock:
             if self._deadline is not None and self._deadline <= now and not self._raised:
                 self._raised = True

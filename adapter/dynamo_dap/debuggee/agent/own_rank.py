@@ -13,7 +13,7 @@ from collections.abc import Container
 from dynamo_dap.protocol.ranks import Rank, rank_in
 
 NAME = "rank"
-"""Its name in conditions, unless the program has a variable of that name."""
+"""The name for the rank in conditions, unless the program has a variable of that name."""
 
 _spawned: Rank | None = None
 _reported: Rank | None = None

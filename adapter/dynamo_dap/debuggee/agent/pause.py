@@ -56,7 +56,7 @@ class Work:
         self.run: Callable[[], None] = lambda: None
         """Serves the request. Runs on the held thread."""
         self.on_stuck: Callable[[], None] = lambda: None
-        """Called when the work continues after its time, in C code. The watchdog's thread."""
+        """Reports that the work continues in C code after its time. Runs on the watchdog's thread."""
         self.interruptible = Interruptible(seconds, self._report_stuck)
 
     def _report_stuck(self) -> None:
@@ -75,7 +75,7 @@ class Pause:
     """A held thread, from its stop until it resumes."""
 
     def __init__(self, stop: Stop, thread_id: int) -> None:
-        """Made on the thread to hold; ``thread_id`` is its DAP id."""
+        """Make the pause on the thread to hold; ``thread_id`` is its DAP id."""
         self.stop = stop
         self.thread_id = thread_id
         self.ident = threading.get_ident()
@@ -92,7 +92,7 @@ class Pause:
 
     @property
     def frames(self) -> Sequence[Frame]:
-        """The stack, top first; made at the first request. Only on the held thread."""
+        """The stack, top first; made at the first request. Runs on the held thread."""
         assert threading.get_ident() == self.ident, "frames are made on the thread they belong to"
         if self._frames is None:
             self._frames = self.stop.frames()
@@ -125,7 +125,7 @@ class Pause:
         return True
 
     def cancel(self, seq: int) -> None:
-        """Cancel the work for request ``seq``, if there is any unfinished. Runs on any thread."""
+        """Cancel the work for request ``seq``, unless it has ended. Runs on any thread."""
         with self._lock:
             work = self._unfinished.get(seq)
         if work is not None:

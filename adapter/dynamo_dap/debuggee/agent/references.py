@@ -75,7 +75,7 @@ class ReferenceTable:
         if found is not None:
             return found
         is_old = 0 < number <= self._last
-        gone = f"{what} {number} is not kept: it belongs to an earlier stop, or newer ones took its place"
+        gone = f"{what} {number} has expired: it belongs to an earlier stop, or newer ones replaced it"
         text = gone if is_old else f"unknown {what} {number}"
         raise RequestError(text, error_id=ErrorId.UNKNOWN_REFERENCE)
 

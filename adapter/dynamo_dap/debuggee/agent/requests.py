@@ -44,8 +44,7 @@ class Handler:
     arguments_type: type[Any]
     run: Callable[..., object]
     owner: Callable[[Agent, Any], Pause | None] | None
-    """Finds the pause whose thread serves the request; None for requests served at once. The owner may return None:
-    then the request is served at once after all, without a pause."""
+    """Finds the pause whose thread serves the request. None, also as its result: the request is served at once."""
     is_bounded: Callable[[Agent, Any], bool]
     """Whether ``AgentOptions.evaluation_timeout`` bounds it."""
 

@@ -64,7 +64,7 @@ class Jump:
 
 
 class ChangeAsked(Exception):
-    """The command changes a held trace, in a separate trace."""
+    """Raised if the command changes a held trace, which happens in a separate trace."""
 
     def __init__(self, change: Assignment | Jump) -> None:
         super().__init__("this changes the trace")
@@ -174,7 +174,7 @@ class Stop:
     no_past: str = "stepping back works in a trace only: ordinary Python and generated code have no history"
     """The reason, if ``past`` is None."""
     changes: Changes | None = None
-    """The user's changes, or None."""
+    """The changed trace, or None."""
     ordinary: types.FrameType | None = None
     """The stopped frame of ordinary Python; None if a frame of the agent's has stopped."""
 

@@ -83,7 +83,7 @@ class TorchOptions:
             self._report_problem(problem)
 
     def change(self, name: str, value: msgspec.Raw | None) -> str:
-        """Set an option as launch.json would, or (None) only read it; return its present value as text.
+        """Set an option as in launch.json; None only reads it. Return its present value as text.
 
         Raises:
             BadOption: the option does not exist, or the value is invalid; nothing was changed.
@@ -128,7 +128,7 @@ class TorchOptions:
             when_all_of_dynamo_is_imported(self._arrived)
 
     def _arrived(self) -> None:
-        # At the end of the import: Python does not count the module as imported yet.
+        # This runs at the end of the import: Python does not count the module as imported yet.
         self._is_waiting, self._has_arrived = False, True
         for name in COMPILING_OPTIONS:
             if name not in self._undo and self._given(name):

@@ -1,9 +1,9 @@
 """Makes debugpy release generated code and its own earlier sessions.
 
-pydevd remembers a decision for each code object as long as the process lives. Code that torch drops, after a reset or a
-recompile, would stay alive, with its graph, its FakeTensors and its names in the program's globals. On Python 3.11 and
-older pydevd gets an equal copy instead of generated code, which dies with the original. With ``sys.monitoring`` it
-does not remember such code at all. Runs on any thread of the program.
+pydevd remembers a decision for each code object as long as the process lives. That would keep code alive which torch
+drops after a reset or a recompile, with its graph, its FakeTensors and its names in the program's globals. On Python
+3.11 and older, pydevd therefore remembers a copy of generated code, and forgets it when the original is freed. With
+``sys.monitoring`` it does not remember generated code at all. Runs on any thread of the program.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Copies:
     """Equal copies of code objects for pydevd's memory; each lives as long as its original."""
 
     def __init__(self, remembered: dict[object, int]) -> None:
-        """Use ``remembered``, which others may empty at any time."""
+        """Store decisions in ``remembered``, which pydevd may empty at any time."""
         self._remembered = remembered
         self._copies: dict[int, tuple[weakref.ref[types.CodeType], types.CodeType]] = {}
         """By ``id`` of the original."""
 
     def remember(self, code: types.CodeType) -> None:
-        """Note that ``code`` is not traced. The next thread that notes it uses the same key."""
+        """Note that ``code`` is not traced. All threads use the same copy as the key."""
         key = id(code)
         known = self._copies.get(key)
         if known is None:
@@ -56,7 +56,7 @@ class _MonitoredCode(dict[types.CodeType, Any]):
     """The facts about each monitored code object, without generated code."""
 
     def __init__(self, known: dict[types.CodeType, object], lines: dict[types.CodeType, object]) -> None:
-        """Take ``lines``, in which pydevd notes a line before it notes it here."""
+        """Begin with ``known``. pydevd adds code to ``lines`` before it adds it here."""
         super().__init__(known)
         self._lines = lines
 
@@ -88,7 +88,7 @@ def _monitoring() -> Any:
 
 
 def _lines_known_to(monitoring: Any) -> dict[types.CodeType, object]:
-    """Return each code object's lines, which a default argument of a C function holds."""
+    """Return pydevd's dictionary of each code object's lines: the default argument of a C function."""
     code = next(iter(monitoring._code_to_func_code_info_cache), None)
     if code is None:  # there was no session yet
         code = _have_one_noted(monitoring)
@@ -150,9 +150,9 @@ def install() -> None:
 def forget_earlier_sessions() -> None:
     """Release ended debuggers, whose functions every traced thread remembers.
 
-    Call it when another one has begun; running code keeps its own. The functions for uncaught exceptions would report
-    to the first debugger forever. Facts about monitored code count for any debugger with the same number of breakpoint
-    changes, so that a new one would miss its breakpoints.
+    Call it when another debugger has begun; running code keeps its old one. Otherwise threads would report uncaught
+    exceptions to the first debugger forever. pydevd also reuses facts about monitored code if the number of breakpoint
+    changes is equal, so that a new debugger would miss its breakpoints.
     """
     try:
         if pydevd_internals.uses_monitoring():
@@ -167,7 +167,8 @@ def forget_earlier_sessions() -> None:
                 known.top_level_thread_tracer_unhandled = None
             if _is_over(known.thread_tracer):
                 known.thread_tracer = None
-        # pydevd keeps every thread object, so that no other one gets its ``id``. No client knows pydevd's own threads.
+        # pydevd keeps every thread object, so that its ``id`` stays unique. Its own ended threads need no id: no client
+        # knows them.
         seen = importlib.import_module("_pydevd_bundle.pydevd_constants")._thread_id_to_thread_found
         for key, thread in list(seen.items()):
             if getattr(thread, "is_pydev_daemon_thread", False) and not thread.is_alive():

@@ -72,7 +72,7 @@ class GeneratedFrame(Frame):
 
     is_writable = True
     _folds_temporaries = False
-    """A compiler engineer reads these frames."""
+    """False: a compiler engineer, who reads these frames, wants to see them."""
 
     def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
         """Show ``running``; the output of expressions goes to ``console``."""

@@ -110,13 +110,13 @@ class GeneratedCode:
         self.cannot_be_stopped = False
         """Whether a stop of a call before this ran has failed."""
         self.passes_for: tuple[object, ...] | None = None
-        """The settings under which a call needed nothing: other calls need nothing while these are unchanged."""
+        """The settings under which a call needed no work: later calls need none while these are unchanged."""
         self.only_counts = False
         """Whether breakpoints count such a call, which stops at their hit counts."""
         self.hits = 0
         """How often it was about to run, while the engine counts that."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
-        """Its stops, by offset (``breakpoints.Plan.stops``): kept here because every instruction reads them."""
+        """Its stops, by offset (``breakpoints.Plan.stops``): stored here because every instruction reads them."""
 
     def drop_facts(self, names: tuple[str, ...] = _OF_COMPILE) -> None:
         """Drop the facts of the compile, with its graph: the code is freed. Sources still refer to this object.

@@ -1,7 +1,7 @@
 """Keeps the operands of an instruction that raises in generated code, and reports each exception once.
 
 An instruction that raises has consumed its operands when the exception is reported. While the exception filter is on,
-they are kept from just before the instruction to just before the next: exactly as long as the instruction itself holds
+they are kept from just before the instruction to just before the next: no longer than the instruction itself holds
 them. Runs on the held thread, or the thread that runs the code.
 """
 

@@ -1,4 +1,4 @@
-"""Makes the scopes of a generated frame. Made on the held thread; children are computed when opened."""
+"""Makes the scopes of a generated frame. Runs on the held thread; children are computed when opened."""
 
 from __future__ import annotations
 

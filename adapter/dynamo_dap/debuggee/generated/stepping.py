@@ -1,11 +1,11 @@
-"""The rules by which a step ends in generated code.
+"""Decides where a step ends in generated code, from its origin and the present position.
 
-Pure decisions from the origin of the step and the present position. Runs on the stepping thread only.
+It has no side effects. Runs on the stepping thread only.
 
 - **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next statement of the listing (one
   call of the graph, one side effect, one resume function), in the form of instructions at the next group of them.
   ``line`` ends at the next line: of the listing if that shows statements, else of the user's file.
-- ****in**: also ends at the first instruction of any generated code that starts during the step: nested functions,
+- **in**: also ends at the first instruction of any generated code that starts during the step: nested functions,
   resume functions.
 - **over**: calls run through; once the frame has returned, it ends in its caller, if that is generated code, after the
   call.

@@ -1,4 +1,4 @@
-"""Compares a compiled graph with Dynamo's by the user's lines, for the filter ``mismatch`` and commands.
+"""Compares a compiled graph with Dynamo's line by line, for the filter ``mismatch`` and commands.
 
 Runs on the thread that makes the call, right after it; for gradients, on the thread of the backward pass.
 """
@@ -104,7 +104,9 @@ def graph_of_call(call: GraphCall, cached_call: CachedCall, *, with_transforms: 
     Raises: NoRealValue: the graph differs from the compiled one, or it is a backward pass.
     """
     if is_compiled_backward(cached_call.code):
-        raise NoRealValue("compiled autograd made it: its inputs are gone, and a second run would add gradients twice")
+        raise NoRealValue(
+            "compiled autograd made this graph: its inputs are gone, a second run would add gradients twice"
+        )
     count = None if call.problem is not None else len(outputs_of(call))
     graph = graph_of(cached_call, count, with_transforms=with_transforms)
     graph.take_inputs(call.inputs)
@@ -137,7 +139,7 @@ def compared_if_valid(call: GraphCall, cached_call: CachedCall) -> Comparison | 
     try:
         comparison = compared(call, cached_call)
     except NoRealValue:
-        # The replay of such a call gives another graph, which cannot be compared.
+        # The replay of a call with a wrong cache entry gives another graph, which cannot be compared.
         invalid = PATHS.why_not_valid(cached_call)
         if invalid is None:
             raise
@@ -146,7 +148,7 @@ def compared_if_valid(call: GraphCall, cached_call: CachedCall) -> Comparison | 
 
 
 def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:
-    """Return the call's first difference, Dynamo's own faults first, and what was not compared.
+    """Return the call's first difference, and what was not compared. Dynamo's own faults come before others.
 
     Raises:
         Exception: whatever the backend raises.
@@ -176,7 +178,7 @@ def _fault_in_values(
     before = Before(roots, list(cached_call.memory))
     try:
         if comparison.graph.has_drawn_in_python:
-            raise NotRun("it would draw other random numbers")
+            raise NotRun("its random numbers would differ")
         run = run_in_fork(cached_call, comparison.reference, call.kept.random, is_torch_file, before)
         comparison.by_line = run.by_line
     except (NotRun, FeatureMissing) as problem:
@@ -238,7 +240,7 @@ def body_of(
     verdict = _same(comparison) if fault is None else cause_of(fault, backend)
     lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
     if lines_differ:
-        verdict = "unknown. The results match, but some lines differ if the graph is recompiled to return each line's."
+        verdict = "unknown. The results match, but some lines differ when the graph is compiled to return all results."
     place = None if fault is None else line_at_fault(fault)
     return ComparisonBody(
         function=name_of_call(cached_call),

@@ -2,8 +2,8 @@
 
 NaN and Inf positions are compared first. A compiled result that is at least as near to a float64 run as the eager one
 proves no defect, if half of the digits of each element are right. The tolerance for others follows from that run
-(``Referee.exact``) and from the eager result's error against it. If that does not decide, further float64 runs do, in
-which each result is disturbed by as much as its type rounds (``Referee.disturbed``). A value without a float64 run is
+(``Referee.exact``) and from the eager result's error against it. If that does not decide, further float64 runs do: they
+change each result at random by one rounding error of its type (``Referee.disturbed``). A value without a float64 run is
 judged relative to itself and to the tensor's own scale. Runs on the thread that makes the call.
 """
 
@@ -19,30 +19,32 @@ from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.tensor_facts import inner_tensors
 
+# An element of a compiled result is right if its error against the float64 run is within one of these four limits.
 _OF_EAGER = 3.0
-"""An element of a compiled result is right if its error is at most this many times eager's error,"""
+"""This many times eager's error."""
 _OF_NOISE = 6.0
-"""or this many times the error of a disturbed run at the same element,"""
+"""This many times the error of a disturbed run at the same element."""
 _OF_TYPICAL_NOISE = 6.0
-"""or this many times the median error of disturbed runs, relative to the element,"""
+"""This many times the median error of disturbed runs, relative to the element."""
 _OF_ROUNDING = 2.0
-"""or this many units in the last place. All errors are those against the float64 run."""
+"""This many units in the last place."""
 _COMMON = 0.999
-"""Eager's error is that of this quantile of its elements; an element with a larger error uses its own."""
+"""The quantile of eager's errors that counts for every element, unless the element's own error is larger."""
 _FEW, _MANY = 1000, 1 << 24
-"""For fewer or more elements than these, the largest error counts instead of the quantile."""
+"""With fewer or more elements than these, the largest error counts instead of the quantile."""
+# The mean error of all elements, their bias, may be as large as the largest of these three.
 _OF_BIAS = 3.0
-"""The errors of all elements together may be this many times as far to one side as in eager and disturbed runs,"""
+"""This many times the bias of eager and of disturbed runs."""
 _OF_STEP = 0.25
-"""or this part of the step between two numbers of a half type,"""
+"""This part of the step between two numbers of a half type."""
 _OF_STEPS = 16.0
-"""or this many such steps of another type, whose functions are approximated."""
+"""This many steps between two numbers of another type, whose functions are approximated."""
 _HALF = 1e-4
 """Types with larger steps, relative to a number, are half types."""
 _SHOWN = 1e-3
-"""An error of this part of the largest element is shown as one, though rounding explains it."""
+"""From this part of the largest element on, an error within rounding is shown in percent."""
 _FEWEST = 8
-"""Fewer elements have no common error."""
+"""The bias of fewer elements is not judged."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +86,19 @@ class Difference:
 
 
 class Referee(Protocol):
-    """Provides the right result without rounding errors. It runs nothing until two results are not equal."""
+    """Provides the right result without rounding errors. It runs nothing while two results are equal."""
 
     def exact(self) -> object:
         """Return the result of a float64 run, or None."""
 
     def disturbed(self) -> Sequence[Any]:
-        """Return the results of float64 runs in which each operation's result is disturbed by its type's rounding."""
+        """Return results of float64 runs that change each operation's result by one rounding error of its type."""
 
 
 def difference(reference: Any, other: Any, referee: Referee | None = None) -> Difference:
     """Compare two results of one operation: ``reference`` is the eager one, ``other`` the compiled one."""
     if not has_own_memory(reference) or not has_own_memory(other):
-        # Guards compare numbers; other objects cannot be compared.
+        # Guards cover numbers. Of other objects, only the tensors inside can be compared.
         return _worst([difference(*pair) for pair in _inner_pairs(reference, other)])
     if reference.shape != other.shape or reference.dtype != other.dtype:
         return Difference(math.inf, math.inf, False, reason=_facts_text(reference, other))
@@ -118,7 +120,7 @@ def _worst(found: Sequence[Difference]) -> Difference:
 
 
 def zeros_of_other_sign(reference: Any, other: Any) -> int:
-    """Count the elements that are 0.0 in one result and -0.0 in the other, which ``difference`` takes for equal."""
+    """Count the elements that are 0.0 in one result and -0.0 in the other, which ``difference`` treats as equal."""
     if not has_own_memory(reference) or not has_own_memory(other) or not reference.is_floating_point():
         return 0
     if reference.shape != other.shape or reference.dtype != other.dtype:
@@ -158,11 +160,11 @@ def _judged_by(
     off_eager = _finite(of_eager)
     size = _finite(exact.abs())
     relative, absolute = _common((off_eager / size).nan_to_num(posinf=0.0)), _common(off_eager)
-    # Near zero, relative errors are large, and mean nothing for the other elements.
+    # Relative errors near zero are large, and must not widen the tolerance of other elements.
     allowed = off_eager.maximum((size * relative).clamp(max=absolute)) * _OF_EAGER
     rounded = size * (numbers.eps * _OF_ROUNDING) + numbers.tiny
     is_nearer = float(off.max()) <= float(off_eager.max()) and _rmse(off) <= _rmse(off_eager)
-    is_nearer = is_nearer and bool((off <= size * math.sqrt(numbers.eps)).all())  # nor is a small element lost
+    is_nearer = is_nearer and bool((off <= size * math.sqrt(numbers.eps)).all())  # half of the digits of small elements are right, too
     is_usual = bool((off <= rounded).all()) or (
         bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _OF_EAGER
     )
@@ -189,7 +191,7 @@ def _rounding_text(found: Difference, scale: float, dtype: object) -> str | None
 def _is_noise(off: object, allowed: Any, off_eager: object, exact: Any, referee: Referee) -> bool:
     """Return whether rounding explains each element beyond the tolerance, and all elements together.
 
-    Rounding errors of many elements have the same size in every run: a result that is wrong by a factor is not noise.
+    The RMSE of many rounding errors is about equal in every run, so a result that is wrong by a factor is not noise.
     """
     runs = [each for each in referee.disturbed() if has_own_memory(each) and each.shape == exact.shape]
     if not runs:
@@ -206,9 +208,9 @@ def _is_noise(off: object, allowed: Any, off_eager: object, exact: Any, referee:
 
 
 def _is_biased(exact: Any, one: Any, two: Any, step: float, referee: Referee) -> bool:
-    """Return whether the other result is off to one side in all elements together, as rounding is not.
+    """Return whether the elements of ``two`` together deviate to one side by more than rounding explains.
 
-    Rounding moves elements to both sides. One rounded factor moves all to one side, in disturbed runs as well.
+    Rounding moves elements to both sides. One rounded factor moves all to one side, but in disturbed runs, too.
     """
     known = exact.isfinite() & one.isfinite() & two.isfinite() & (exact != 0)
     if int(known.sum()) < _FEWEST:
@@ -225,7 +227,7 @@ def _is_biased(exact: Any, one: Any, two: Any, step: float, referee: Referee) ->
 
 
 def _bias(exact: Any, other: Any) -> float:
-    """Return by which factor more than 1 all elements are off, or how far to one side relative to their scale."""
+    """Return the common relative error of all elements, or their mean error relative to their scale, if larger."""
     apart = other - exact
     scale = exact.abs().pow(2)
     factor = (apart * exact.conj()).sum().abs() / scale.sum()

@@ -24,7 +24,7 @@ def failed_guard_line(failure: Failure) -> str:
 def advice_about(compiling: FrameCompile, failures: Sequence[Failure]) -> list[str]:
     """Return advice against a recompile, judged by the values of all earlier compiles and of this call.
 
-    Only about what failed in the newest of them: a size that is dynamic there is still refused by older ones.
+    Only the newest compile counts: older ones still refuse a size that the newest one made dynamic.
     """
     name = name_of_compile(compiling)
     failed = [guard_failure(failure, compiling.frame) for failure in failures]

@@ -1,4 +1,4 @@
-"""Makes the bodies of requests about compiles from the record. Agent's reader thread."""
+"""Makes the bodies of requests about compiles from the record. Runs on the agent's reader thread."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StageBody(msgspec.Struct, rename="camel", omit_defaults=True):
     id: str
     title: str
     operations: int
-    """How many parts compute something."""
+    """The number of parts that compute something."""
     source: Source | None
     before: Source | None = None
     """The text before this stage's passes; missing if no passes ran."""

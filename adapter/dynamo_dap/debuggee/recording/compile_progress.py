@@ -25,7 +25,7 @@ _NAMES = 1000
 
 
 class CompileProgress(CompileObserver):
-    """Reports to a function; one per process."""
+    """Calls a function when the running part changes; one per process."""
 
     feature = "the progress of compiles"
 
@@ -39,7 +39,7 @@ class CompileProgress(CompileObserver):
         self._patches = Patches(self.feature, self.close)
 
     def arm(self) -> None:
-        """Report from now on, if that is wanted."""
+        """Report from now on, if the client shows progress."""
         if not self._is_wanted():
             self.close()
         elif not self._patches.is_installed and not self._patches.is_off:
@@ -64,7 +64,7 @@ class CompileProgress(CompileObserver):
             self._report(what)
 
     def phase_ended(self, name: str) -> None:
-        """Report the phase around it, or the end."""
+        """Report the outer phase, or the end of the compile."""
         running = self._running
         if running and running[-1][0] == name:
             running.pop()

@@ -268,7 +268,7 @@ def _guard(expression: str, check: str, at: Place | None, source: str | None = N
 
 
 def sizes(found: Sequence[SizeFacts], specializations: Sequence[Specialization]) -> list[Size]:
-    """Return why sizes are static or dynamic. A specialization has the record's line, which is found while it runs."""
+    """Return why sizes are static or dynamic. ``specializations`` has lines that were noted during the trace."""
     lines = {plain_name(one.expression.rpartition(" == ")[0]): one.place for one in specializations}
     explained = []
     for one in found[:_MAXIMUM_SIZES]:

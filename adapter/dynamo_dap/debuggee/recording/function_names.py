@@ -1,8 +1,9 @@
-"""Names compiled functions equally in every command: by the function that a decorator wraps, not by the wrapper.
+"""Names a compiled function alike in every command: by the function that a decorator wraps, not by the wrapper.
 
 ``LlamaForCausalLM.forward``, although Dynamo compiles ``can_return_tuple.<locals>.wrapper``. A wrapper's captured
 variables contain the function that it will call. A resume function has none, so its wrapper's last called function is
-noted, as long as the wrapper's code lives. Threads that compile or run compiled code; no code of the program runs.
+noted, as long as the wrapper's code lives. Runs on threads that compile or run compiled code. It runs no code of the
+program.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NamedFunction = tuple[str, Place]
 """A function's name, without the resume line, and its first line."""
 
 _WRAPPERS = 16
-"""How many decorators around one function are followed."""
+"""Decorators around one function that are followed at most."""
 _PASSES_ALL = CO_VARARGS | CO_VARKEYWORDS
 
 _called_last: dict[int, tuple[weakref.ref[types.CodeType], NamedFunction]] = {}

@@ -129,7 +129,7 @@ class _InProgress:
     """A compile that is being recorded."""
 
     problem: str | None = field(default=None, kw_only=True)
-    """Why the trace failed, if that is known better than from torch's error."""
+    """Why the trace failed, if the debugger has a better reason than torch's error."""
     dependence: DataDependence | None = field(default=None, kw_only=True)
     """The data-dependent condition at which the trace failed."""
 
@@ -280,7 +280,7 @@ class Recorder(CompileObserver):
         self._on_event(event)
 
     def _see(self, *places: Place | None) -> None:
-        """Note the present text of these places' files."""
+        """Note the present texts of the files with these places."""
         for at in places:
             if at is None or at.path in self._sources or len(self._sources) >= _MAXIMUM_SOURCES:
                 continue
@@ -329,7 +329,7 @@ class Recorder(CompileObserver):
             self._take(CacheAnswered(identifier, facts.cache_lookup(self._answered_before.pop(id(code))[1])))
 
     def _module_of(self, compiling: FrameCompile) -> int | None:
-        """Return which module the compiled method belongs to, among those that share its code."""
+        """Return the number of the compiled method's module among those that share its code."""
         module = facts.module_of(compiling)
         if module is None:
             return None

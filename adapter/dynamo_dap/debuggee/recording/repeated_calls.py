@@ -120,7 +120,7 @@ class RepeatedCall:
         now = {"python": sys.version.split()[0], "torch": str(torch.__version__), "platform": sys.platform}
         for name, version in conditions.versions.items():
             if now.get(name, version) != version:
-                self._report(f"saved with {name} {version}, and this is {now[name]}")
+                self._report(f"saved with {name} {version}; this environment has {now[name]}")
         for note in self._call.notes:
             self._report(note)
         for lost in self._call.lost:
@@ -130,7 +130,7 @@ class RepeatedCall:
         try:
             call_conditions.change_setting(key, value)
         except (AttributeError, ImportError) as error:
-            self._report(f"the setting torch.{key} = {value!r} is not made: {error}")
+            self._report(f"the setting torch.{key} = {value!r} cannot be set: {error}")
 
     # -- values ----------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class RepeatedCall:
             "numpy number": lambda: items[0][()],
         }
         if value.type not in made_of:
-            raise BadFolder(f"nothing is made of items in the way {value.type!r}")
+            raise BadFolder(f"unknown kind of sequence {value.type!r}")
         return made_of[value.type]()
 
     def _make_pairs(self, number: int, value: Pairs) -> object:
@@ -231,7 +231,7 @@ class RepeatedCall:
     def _make_member(self, number: int, value: Member) -> object:
         kind = self._value(value.kind)
         if not isinstance(kind, enum.EnumMeta):
-            raise BadFolder(f"{value.name} is a member of no enumeration")
+            raise BadFolder(f"{value.name} is not a member of an enumeration")
         return kind[value.name]
 
     def _make_stored(self, number: int, value: Stored) -> object:
@@ -365,7 +365,7 @@ class RepeatedCall:
     def _make_class(self, number: int, value: Class) -> object:
         module = self._value(value.module)
         names = self._call.values[value.module]
-        assert isinstance(names, Space), "classes are of the user's modules"
+        assert isinstance(names, Space), "a class must be from a module of the user"
         for name in value.needs:
             if name in names.names:
                 vars(module)[name] = self._value(names.names[name])

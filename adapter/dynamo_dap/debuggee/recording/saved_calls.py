@@ -1,7 +1,7 @@
 """Saves a call of a compiled function to a folder: its arguments, the objects that its code uses, its source files.
 
 The code is followed without running it: from the names in a function's instructions to its globals and the modules that
-it uses, and so on. So the folder contains more than one trace used, and the repeated call can take another path. Values
+it uses, and so on. So the folder has more than one trace used: a repeated call can take another path. Values
 are read as the debugger reads them: no method of a user's class is called. Runs on the held thread, or the thread that
 makes the call; a ``CallWriter`` lives for one call.
 """
@@ -160,7 +160,7 @@ class CallWriter:
             if name in call.arguments:
                 given[name] = self._number(call.arguments[name], name)
             else:
-                self._notes.append(f"the argument {name} was gone already")
+                self._notes.append(f"the value of the argument {name} was freed before")
         return given
 
     def _conditions(self, call: CachedCall, *, full_graph: bool) -> Conditions:
@@ -243,7 +243,7 @@ class CallWriter:
         if not is_exactly(value, (torch.Tensor, torch.nn.Parameter)):
             return f"a tensor of the class {kind.__qualname__} has state besides its data"
         if value.is_nested or (not self._with_data and value.layout is not torch.strided):
-            return "a tensor that is nested or not strided has no such form"
+            return "only strided tensors that are not nested can be saved"
         stored = Stored(
             list(value.shape),
             str(value.dtype),
@@ -274,7 +274,7 @@ class CallWriter:
             with data_reading():
                 tensor = torch.from_numpy(numpy.array(value))
         except TypeError:
-            return f"an array of {value.dtype} has no tensor for it"
+            return f"torch has no dtype for an array of {value.dtype}"
         kind = "array" if isinstance(value, numpy.ndarray) else "number"
         stored = self._kept_data(Stored(list(tensor.shape), str(tensor.dtype), "cpu", is_numpy=True), tensor)
         if isinstance(stored, str) or kind == "array":
@@ -457,7 +457,7 @@ class CallWriter:
         except SyntaxError:
             statement = None
         if statement is None:
-            return f"its statement is not in {file} as that is now"
+            return f"the present text of {file} does not have its statement"
         needs = source_code.names_of_statement(source_code.compiled_class(statement, file))
         number, space = self._space(vars(module), kind.__module__)
         found = Class(number, kind.__qualname__, statement.lineno, self._sources[file][0], sorted(needs))

@@ -46,7 +46,7 @@ def member_path(path: str, name: str) -> str:
 
 
 def file_of_class(kind: object) -> str:
-    """Return the file of a class; ``<built in>`` for none."""
+    """Return the file of a class; ``<built in>`` if it has none."""
     module = sys.modules.get(str(getattr(kind, "__module__", "")))
     file = file_of(module)
     own = [each.__code__.co_filename for each in map(plain_method, vars(kind).values()) if each is not None]

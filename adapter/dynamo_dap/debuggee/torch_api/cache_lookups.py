@@ -22,18 +22,18 @@ _INSTANT = "torch._dynamo.utils:ChromiumEventLogger.log_instant_event"
 _COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
 _AUTOGRAD_CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _PARTS = "_get_debug_lines_for_cache_key"
-"""A function of that module. In newer versions it returns nothing unless torch's log is at the level DEBUG."""
+"""A function of ``_AUTOGRAD_CACHE``. In newer versions it returns nothing unless torch logs at the level DEBUG."""
 
-LOOKUPS = Feature("lookups in caches of compiled graphs", _LOGGER, _INSTANT, _COMPILE_ID)
+LOOKUPS = Feature("lookups in graph caches", _LOGGER, _INSTANT, _COMPILE_ID)
 
 CACHES = {"autograd_cache": "AOTAutograd cache", "fx_graph_cache": "FX graph cache"}
-"""Begins of torch's event names, each with the cache's name in reports."""
+"""Prefixes of torch's event names, each with the cache's name in reports."""
 STATES = ("hit", "miss", "bypass", "disabled")
 
 
 @dataclass(frozen=True)
 class CacheLookupFacts:
-    """One lookup."""
+    """A lookup in a graph cache."""
 
     cache: str
     result: str
@@ -41,7 +41,7 @@ class CacheLookupFacts:
     reason: str | None
     """Why the cache was bypassed, or why an entry with the same key does not match."""
     parts: list[str]
-    """Each in torch's form: ``[digest] name: value``."""
+    """The parts of the key, each in torch's form: ``[digest] name: value``."""
     compile_id: str | None
 
 
@@ -53,7 +53,7 @@ class CacheLookups:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._patches = Patches("keys of caches")
+        self._patches = Patches("lookups in graph caches")
         self._thread = threading.local()
 
     def install(self) -> None:

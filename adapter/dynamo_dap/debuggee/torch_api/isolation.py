@@ -295,7 +295,7 @@ def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def preserved_global_state() -> Iterator[None]:
-    """Restore random states and torch's global switches, whatever the code inside did to them."""
+    """Restore random states and torch's global switches after the code inside."""
     restore = global_state()
     try:
         yield

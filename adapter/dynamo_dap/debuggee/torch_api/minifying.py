@@ -1,8 +1,9 @@
 """Runs torch's minifier in the user's process, where its backends, passes and lowerings are registered.
 
 When a compile fails, torch writes a script that minifies its graph, for a separate run. Here a fork of the process runs
-that script. If an attempt kills the fork, another one forks for each attempt. A process that uses an accelerator cannot
-fork, and minifies itself. Runs on the thread that compiles; the process ends then, so nothing is restored.
+that script. If an attempt kills that fork, a second fork runs each attempt in a fork of its own. A process that uses an
+accelerator cannot fork, and minifies itself. Runs on the thread that compiles; the process ends then, so nothing is
+restored.
 """
 
 from __future__ import annotations

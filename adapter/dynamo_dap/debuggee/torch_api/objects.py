@@ -233,4 +233,4 @@ CLASSES: dict[type, str] = {
     Output: "torch._dynamo.output_graph:OutputGraph",
     Translator: "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
 }
-"""The classes of torch that they describe, but for tensors, whose attributes are public."""
+"""The classes of torch that they describe, except tensors, whose attributes are public."""

@@ -11,7 +11,7 @@ import types
 from typing import Any
 
 _PACKAGES = ("torch._inductor.", "torch.utils.data._utils.")
-"""Programs give threads no functions of these; a ``Linear`` or ``loss.backward`` may well be what a thread runs."""
+"""A thread that runs a function of these is torch's. Other functions, like ``loss.backward``, a program may run."""
 _COMPILES = "torch._inductor.async_compile"
 
 

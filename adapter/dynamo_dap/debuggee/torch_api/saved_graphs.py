@@ -118,7 +118,7 @@ def _kept(attribute: object) -> object:
 
 
 class SavedGraphInCall:
-    """A kept graph in one later call: see ``graph_runs.RunnableGraph``."""
+    """A saved graph in one later call: see ``graph_runs.RunnableGraph``."""
 
     def __init__(self, graph: SavedGraph, call: CachedCall) -> None:
         """Begin without a run."""

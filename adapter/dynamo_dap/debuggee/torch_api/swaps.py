@@ -1,7 +1,7 @@
-"""Puts other state into torch's objects, and restores the present.
+"""Replaces state in torch's objects, and restores it later.
 
-A ``Swap`` notes each part before it changes it. ``revert`` restores the parts, the last first, whatever is there by
-then. Containers stay the same objects, since others hold them. Runs on any thread; lives as long as the other state.
+A ``Swap`` notes each part before it changes it. ``revert`` restores the parts in reverse order, whatever they contain
+by then. Containers stay the same objects, since others hold them. Runs on any thread; lives as long as the other state.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ class TracedFrame:
         return (*self.code.co_cellvars, *self.code.co_freevars)
 
     def locals(self) -> list[tuple[str, Tracker]]:
-        """Return name and tracker of every variable that the function binds or captures, where it has a value.
+        """Return name and tracker of every variable with a value that the function binds or captures.
 
         Parameters come first, as declared, then other local variables, cells, and what is captured.
         """

@@ -68,7 +68,7 @@ class Trace:
         code = translator.f_code
         self.frame = TracedFrame(translator)
         if not self._is_wanted(code.co_filename):
-            # It is not the user's: the lines of such functions are collected in one place, and dropped.
+            # Lines of functions that are not the user's are collected in one place, and dropped.
             traced = self._unwanted
         else:
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -84,7 +84,7 @@ EARLIER_REASONS = "dynamo_dap_earlier_reasons"
 
 
 def compile_identity() -> CompileIdentity:
-    """Return the identity of the trace running on this thread."""
+    """Return the identity of the trace that runs on this thread."""
     if IDENTITY.problem is None:
         context = IDENTITY.resolve(_CONTEXT)()
         if context is not None:

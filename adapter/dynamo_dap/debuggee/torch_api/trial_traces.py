@@ -87,7 +87,7 @@ def called_with_code(replay: Replay, code: types.CodeType, changed: types.CodeTy
 def branch_not_taken(
     replay: Replay, is_here: Callable[[TracedFrame], bool], on_guard: Callable[[], None]
 ) -> Iterator[None]:
-    """Have conditions that depend on data be False where ``is_here`` says so, as ``guard_or_false`` does.
+    """Make data-dependent conditions False where ``is_here`` returns true, as ``guard_or_false`` does.
 
     ``on_guard`` is called for a condition there that depends on sizes only: ``guard_or_false`` guards on it, and
     ``statically_known_true`` does not.

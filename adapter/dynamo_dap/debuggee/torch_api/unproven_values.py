@@ -58,4 +58,4 @@ def _is_on_host(node: Node) -> bool:
 
 
 UNPROVEN = UnprovenValues()
-"""The process's only one."""
+"""The only instance in this process."""

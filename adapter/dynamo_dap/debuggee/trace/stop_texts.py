@@ -76,7 +76,7 @@ def graph_break(
 
 
 def pending_symbols(exception: BaseException, symbols: Sequence[PendingSymbol]) -> RaisedException:
-    """Report numbers that an operation makes from data and does not return, each with its line."""
+    """Report data-dependent numbers that an operation creates but does not return, each with its line."""
     headline = f"Number not returned: {', '.join(symbol.name for symbol in symbols)}"
     lines = [PENDING_TEXT, *(f"{symbol.text}." for symbol in symbols), "Then: the program gets an exception."]
     lines += [f"Hint: {hint}." for hint in PENDING_HINTS]
@@ -134,7 +134,7 @@ def not_finite(
         cause = f"Cause: your code. Running the same operations eagerly also gives {shown}."
         headline = f"{shown}: {target_name(made.node)}: {made.text}"
     note = (
-        f"These inputs were not copied, and may have changed since the call began: {', '.join(changed)}"
+        f"These inputs were not copied, so they may have changed during the call: {', '.join(changed)}"
         if changed
         else None
     )
@@ -187,7 +187,7 @@ def mismatch_in_backward(
 
 def mismatch_of_operator(fault: Fault, result: str, cause: str, operation: str, where: str) -> RaisedException:
     """Report in three lines a custom operator's mistake, its call, and the result."""
-    what = f"{operation} does not do what it declares. {result}"
+    what = f"{operation} does not match its declaration. {result}"
     return _raised(f"Mismatch: {operation}: {fault.stage}", [what, f"Where: {where}", f"Cause: {cause}"])
 
 
@@ -299,7 +299,7 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
     kind = type(failure.inner)
     text = str(failure.inner)
     lines = [
-        f"Its graph has {node_count} nodes: see the scope 'Graph'.",
+        f"The graph has {node_count} nodes: see the scope 'Graph'.",
         f"{failure.step} raised {kind.__name__}: {text}",
     ]
     headline = f"Backend failure: {failure.step} raised {kind.__name__}"
@@ -325,9 +325,9 @@ def specialized(facts: SpecializationFacts, message: str) -> RaisedException:
 
 _CUDA_GRAPHS = {
     SKIPPED: "skipped",
-    PARTIAL: "some operations outside",
+    PARTIAL: "some operations stay outside",
     RERECORDED: "recorded again",
-    OVERWRITTEN: "kept output overwritten",
+    OVERWRITTEN: "an output that is still used was overwritten",
 }
 
 
@@ -340,7 +340,7 @@ def cuda_graph(facts: CudaGraphFacts) -> RaisedException:
     lines = [
         f"{facts.text[:1].upper()}{facts.text[1:]}.",
         None if place is None else f"Where: {place}" + (f": {code}" if code else ""),
-        f"Recorded for {part}: {facts.count} CUDA graphs." if facts.outcome == RERECORDED else None,
+        f"CUDA graphs recorded for {part}: {facts.count}." if facts.outcome == RERECORDED else None,
         None if advice is None else f"Advice (not tried): {advice}",
     ]
     links = [None if place is None else f"at {place}"]
@@ -394,13 +394,13 @@ def explain(
         on = "" if reason in ("changed", "goto") else f" on {reason}"
         return f"Paused{on} in a trace of {name_of_call(call)} that was {CHANGED}: {changes}"
     if call is not None:
-        return f"Paused on {reason} in {_of_call(call)}, served by cache entry {call.compile_id}"
+        return f"Paused on {reason} in {_of_call(call)}, which uses cache entry {call.compile_id}"
     text = f"Paused on {reason} while Dynamo traces {_name(frame)} [{identity.compile_id}]"
     if identity.attempt == 0:
         return text
     text += f", attempt {identity.attempt + 1}"
     if restarted:
-        text += ": the analysis restarted, and has reached the line where the step began"
+        text += ": the analysis restarted, and is back at the line where the step began"
     reasons = [_one_line(each) for each in restart_reasons(top)]
     return f"{text} (restarted: {'; '.join(reasons)})" if reasons else text
 

@@ -205,7 +205,7 @@ class WrappedMethods(Family):
     kind = "method"
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
-        """Return what wraps, and the function."""
+        """Return ``static`` or ``class``, and the function."""
         return f"{name_of_wrapper(value)} {view.text(value.__func__, width, depth)}"
 
     def location(self, value: Any) -> Location | None:
@@ -214,7 +214,7 @@ class WrappedMethods(Family):
 
 
 def name_of_wrapper(value: object) -> str:
-    """Return ``static`` or ``class`` for the two method wrappers."""
+    """Return ``static`` for a static method, ``class`` for a class method."""
     return "static" if isinstance(value, staticmethod) else "class"
 
 

@@ -1,7 +1,7 @@
 """Writes FX graphs as Python: a node as a line, a graph as a function, its inputs as the user would write them.
 
-``self.fc.weight`` stands where Dynamo has ``l_self_modules_fc_parameters_weight_``. Made on the tracing thread, or on
-any thread for a graph that is finished.
+``self.fc.weight`` stands where Dynamo has ``l_self_modules_fc_parameters_weight_``. Runs on the tracing thread, or on
+any thread for a finished graph.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _EXPRESSION = re.compile(r"[A-Za-z_]\w*(?:[.\[(].*)?")
 def names_of_inputs(graph: Graph) -> dict[Any, str]:
     """Return inputs as the user would write them, by placeholder.
 
-    Without names that an operation of the graph also has: ``x = x + 1`` would be ambiguous.
+    Leave out names that an operation of the graph also has: ``x = x + 1`` would be ambiguous.
     """
     nodes = nodes_of(graph)
     taken = {str(node.name) for node in nodes}
@@ -74,10 +74,10 @@ def names_of_inputs(graph: Graph) -> dict[Any, str]:
 
 
 class GraphTexts:
-    """How the nodes of one graph are written."""
+    """Writes the nodes of one graph."""
 
     def __init__(self, graph: Graph, names: Mapping[object, str] | None = None) -> None:
-        """Show inputs by ``names``, where they differ from Dynamo's."""
+        """Write inputs by ``names``; other inputs keep Dynamo's names."""
         self.names = names_of_inputs(graph) if names is None else names
 
     def name(self, node: Any) -> str:

@@ -40,9 +40,9 @@ def text_of_raised(error: BaseException) -> str:
 
 
 def forget_interrupt() -> None:
-    """Make Python forget a ``KeyboardInterrupt`` that left an ``exec`` of a text and was then caught.
+    """Clear the interrupt that Python notes if a ``KeyboardInterrupt`` leaves an ``exec`` and is caught outside.
 
-    Python notes it in C until it executes the next text. Otherwise it would end the program by SIGINT after its last
+    Python keeps the note in C until the next ``exec``. With the note, the program would end by SIGINT after its last
     line.
     """
     exec("pass")
@@ -90,7 +90,7 @@ class Value:
     """Where the value itself is defined: a function's code, a class."""
     memory_reference: str | None = None
     data_range: Callable[[], str | None] | None = None
-    """Reads the least and the largest element of a tensor that is too large to show, where a person looks at the row.
+    """Reads the least and the largest element of a tensor that is too large to show, if the user sees its row.
 
     Log messages, histories and comparisons use ``text`` alone, which reads no data of large tensors."""
     printed_text: Callable[[], str | None] | None = None
@@ -141,7 +141,7 @@ class Watchable(Protocol):
 
 
 class Children(ABC):
-    """The variables below a value or a scope. Made lazily, paged, and only as far as requested."""
+    """The variables below a value or a scope, computed page by page when requested."""
 
     are_traced_locals: ClassVar[bool] = False
     """Whether they are locals of a traced function, whose past may be known."""
@@ -167,12 +167,12 @@ class Children(ABC):
 
     @property
     def named_count(self) -> int:
-        """How many named children there are; 0 when ``named`` has none. Must be cheap."""
+        """The number of named children. Must be cheap."""
         return len(self.named())
 
     @property
     def indexed_count(self) -> int:
-        """How many indexed children there are. Must be cheap."""
+        """The number of indexed children. Must be cheap."""
         return 0
 
     @abstractmethod
@@ -239,7 +239,7 @@ class Followed(Children):
         tensor: Callable[[], Any] | None = None,
         first: Callable[[], Sequence[Variable]] = tuple,
     ) -> None:
-        """Show ``first``, ``children`` and ``others`` of ``tensor``, which is None if ``children`` know it."""
+        """Show ``first``, ``children`` and ``others``, in this order; ``tensor`` is None if ``children`` has it."""
         self._first = Deferred(first)
         self._children = children
         self._others = Deferred(others)

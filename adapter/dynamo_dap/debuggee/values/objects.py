@@ -41,7 +41,7 @@ _NOTHING = object()
 
 
 def stored_attribute(value: Any, name: str, missing: object) -> Any:
-    """Return the attribute that ``value`` or its class stores, methods bound; ``missing`` for a property or none."""
+    """Return the attribute that ``value`` or its class stores, methods bound; ``missing`` for none or a property."""
     for slot, stored in slots_of(value):
         if slot == name:
             return stored

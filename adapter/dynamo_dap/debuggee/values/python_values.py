@@ -1,4 +1,4 @@
-"""How any real Python object is shown: the entry point of this package.
+"""Shows any real Python object: the entry point of this package.
 
 ``present(value, expression)`` gives text, type, location and children; ``preview(value, width)`` the text alone.
 Importing this module registers every family. Runs on the held thread; the values made live as long as the pause.
@@ -32,7 +32,7 @@ _MAXIMUM_LENGTH = 120
 
 
 def past_and_present_values(failure: Failure, frame: object) -> tuple[str | None, str | None]:
-    """Return a value's texts before and now; None where unknown. ``frame`` is torch's for the one about to run."""
+    """Return a value's texts before and now; None where unknown. ``frame`` is that of the call to compile."""
     then, now = then_and_now(failure, frame)
     if isinstance(now, str) and type(now) is not str:
         # Torch has written it already.

@@ -21,7 +21,7 @@ from dynamo_dap.protocol.tensor_looks import TensorArguments
 _MOST_ELEMENTS = 10_000
 """Of one page."""
 _MOST_ROWS = 2**22
-"""Up to this number of rows, they are sorted or filtered: a few tenths of a second."""
+"""Rows that are sorted or filtered at most: a few tenths of a second."""
 _MOST_AT_ONCE = 2**20
 """Elements per computation."""
 _MOST_SECONDS = 2.0
@@ -30,7 +30,7 @@ Part = Callable[[Any], Any]
 
 
 class Looked(Protocol):
-    """A tensor to take parts of."""
+    """The tensor that is shown."""
 
     shape: list[int]
     dtype: str
@@ -51,7 +51,7 @@ def selected(
         raise EvaluationError(f"the selection has {len(selection)} parts, and the tensor {len(shape)} dimensions")
     left = [size for size, index in zip(shape, selection, strict=True) if index is None]
     if len(left) > shown:
-        raise EvaluationError(f"{len(left)} dimensions are left to be shown, where {shown} can be")
+        raise EvaluationError(f"the selection leaves {len(left)} dimensions, and only {shown} can be shown")
     for number, (size, index) in enumerate(zip(shape, selection, strict=True)):
         # An empty dimension has no index 0, so there is nothing to show.
         if index is not None and not -size <= index < max(size, 1):
@@ -64,7 +64,7 @@ def _default_selection(dimensions: int, shown: int) -> list[int | None]:
 
 
 def elements(looked: Looked, arguments: TensorArguments) -> tuple[list[list[str]], list[int] | None, int | None]:
-    """Return the texts of a page. If rows are sorted or filtered, add their indices and how many are left."""
+    """Return the texts of a page. If rows are sorted or filtered, also return their indices and number."""
     index, sizes = selected(looked.shape, arguments.selection, 2)
     if not math.prod(looked.shape):
         return [], None, None
@@ -96,7 +96,7 @@ def elements(looked: Looked, arguments: TensorArguments) -> tuple[list[list[str]
 
 
 def _order(looked: Looked, index: tuple[object, ...], sizes: list[int], arguments: TensorArguments) -> Any:
-    """Return the indices of the rows to show, in their order; None for all rows as they are."""
+    """Return the indices of the rows to show, in this order; None for all rows, unsorted."""
     column, text = arguments.sort_column, arguments.rows_with
     if not sizes or (column is None and not text):
         return None

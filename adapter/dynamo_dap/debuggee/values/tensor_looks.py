@@ -96,7 +96,7 @@ def _name(tensor: Tensor) -> str:
 
 
 class _Looked:
-    """A tensor, or the difference of two, to take parts of."""
+    """The tensor that is shown, or the difference of two."""
 
     def __init__(self, tensor: Tensor, other: Any) -> None:
         self._tensor, self.note = _dense(tensor)
@@ -110,7 +110,7 @@ class _Looked:
             second, _ = _dense(other)
             _check_class(second)
             if [int(size) for size in second.shape] != self.shape:
-                raise EvaluationError(f"{tensor_text(other)} has another shape than {self.text}")
+                raise EvaluationError(f"{tensor_text(other)} differs in shape from {self.text}")
             self.text = f"{self.text} - {tensor_text(other)}"
             self._other, self.dtype = second, _dtype_of_difference(self._tensor, second)
 
@@ -148,7 +148,7 @@ def _on_the_cpu(part: Any) -> object:
 
 
 def _check_class(data: Any) -> None:
-    """Refuse wrappers of other tensors: the results of their operations have no memory of their own."""
+    """Refuse tensors that wrap other tensors: results of their operations have no memory of their own."""
     part = data[(slice(0, 0),) * min(data.dim(), 1)]
     if type(part) is sys.modules["torch"].Tensor:
         return
@@ -159,7 +159,7 @@ def _check_class(data: Any) -> None:
 
 
 def _dense(tensor: Tensor) -> tuple[Any, str | None]:
-    """Return a strided tensor without autograd, and how it differs from the tensor itself."""
+    """Return a strided tensor without autograd, and a remark on how it differs from the tensor itself."""
     torch = sys.modules["torch"]
     if not is_tensor(tensor):
         raise EvaluationError(f"this is not a tensor, but of the type {name_of(type(tensor))}")
@@ -168,7 +168,7 @@ def _dense(tensor: Tensor) -> tuple[Any, str | None]:
     _check_data(inner, tensor)
     data = inner.detach()
     if data.is_nested:
-        return data.values(), f"the {_nested_count(data)} parts of a nested tensor, one behind the other"
+        return data.values(), f"the {_nested_count(data)} parts of a nested tensor, one after another"
     if data.layout != torch.strided:
         if data.numel() <= _MOST_DENSE:
             return data.to_dense(), f"made dense: {str(data.layout).removeprefix('torch.')}"
@@ -224,7 +224,7 @@ def _statistics(looked: _Looked, is_whole: bool) -> TensorStatistics:
 
 
 def _histogram_in_chunks(looked: _Looked, total: _Total, counted: int, deadline: float) -> TensorHistogram | None:
-    """Count the elements behind the statistics in intervals; fewer of them if that takes too long."""
+    """Count in intervals the elements that the statistics cover; fewer if that takes too long."""
     histogram, done = total.empty_histogram(looked.dtype), 0
     if histogram is None:
         return None
@@ -407,7 +407,7 @@ def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
     shown = 2 if arguments.picture == HEAT_MAP else 3
     index, sizes = selected(looked.shape, arguments.selection, shown)
     if shown == 3 and len(sizes) != 3:
-        raise EvaluationError("such a picture takes three dimensions")
+        raise EvaluationError("this picture needs three dimensions")
     width = max(1, min(arguments.width, _MOST_POINTS))
     height = max(1, min(arguments.height, _MOST_POINTS))
     if arguments.picture in (CHANNELS_FIRST, CHANNELS_LAST):

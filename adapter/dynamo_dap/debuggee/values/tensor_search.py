@@ -27,7 +27,7 @@ _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+
 
 
 def search(chunks: Iterable[Any], text: str, after: int, dtype: str) -> tuple[int, int, int]:
-    """Return how many elements match ``text``, and position and number of the first match behind ``after``.
+    """Return how many elements match ``text``, then position and number of the first match behind ``after``.
 
     After the last match, the search starts again at the first. ``chunks`` have all elements in order, as float64;
     positions count them.

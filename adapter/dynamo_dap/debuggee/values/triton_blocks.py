@@ -55,7 +55,7 @@ class Blocks(Family):
 
 def _pointer_text(block: Block) -> str:
     if block.argument is None:
-        return f"pointer {block.sized} into none of the kernel's tensors"
+        return f"pointer {block.sized} into memory outside the kernel's tensors"
     text = f"pointer {block.sized} into {block.argument.name}"
     if not block.data.numel():
         return text
@@ -110,7 +110,7 @@ def _numbers(parts: Sequence[object]) -> list[str]:
 
 
 class _Scalar:
-    """A handle as a ``tl.tensor`` has it."""
+    """Wraps a scalar handle as ``tl.tensor`` does."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle

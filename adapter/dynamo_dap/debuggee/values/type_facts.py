@@ -53,7 +53,7 @@ def class_dictionary(cls: type) -> Any:
 
 
 def find_in_type(value: object, name: str) -> Any:
-    """Return what the class of ``value`` holds under ``name``, unbound; None if there is nothing."""
+    """Return the unbound attribute ``name`` of the class of ``value``; None if there is none."""
     for cls in mro_of(type(value)):
         dictionary = class_dictionary(cls)
         if name in dictionary:
@@ -90,7 +90,7 @@ def slots_of(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def is_python_class(cls: type) -> bool:
-    """Return whether a class statement made ``cls``. Users do not call members of C types slots or attributes."""
+    """Return whether a class statement made ``cls``. Members of C types are not shown as slots or attributes."""
     return bool(_flags(cls) & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE)
 
 

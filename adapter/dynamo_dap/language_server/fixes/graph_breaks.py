@@ -136,7 +136,7 @@ def _prints_the_same_later(situation: Situation, statement: ast.stmt | None) -> 
 
 
 def _is_branched_on(situation: Situation) -> bool:
-    """Return whether the program branches on the captured number; the graph would break at that branch instead."""
+    """Return whether the program branches on the captured number; the graph would then break at that branch."""
     document = situation.document
     statement = document.statement_at(situation.line)
     function = document.function_around(situation.line)

@@ -38,7 +38,7 @@ class TensorForm:
     """The FX node that computes it."""
     kind: str = "Tensor"
     number: Any = None
-    """The number, if the graph takes one of the program's as a tensor."""
+    """The program's number that the graph takes as a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
