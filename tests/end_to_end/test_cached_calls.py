@@ -118,7 +118,7 @@ def test_every_call_stops_with_its_values_and_nothing_changes(session: Session, 
         assert at_scaled.frame["Locals"]["hidden"]["value"]["value"].text.startswith("Tensor f32[8, 4] cpu ")
         if number > 0:
             assert at_scaled.description == f"Call {number + 1} of Net.forward [0/0]"
-            text = f"Paused on breakpoint in call {number + 1} of Net.forward, served by cache entry 0/0"
+            text = f"Paused on breakpoint in call {number + 1} of Net.forward, which uses cache entry 0/0"
             assert at_scaled.body["text"] == text
         caller = at_scaled.frame_called("<module>")
         assert caller.evaluate("number").text == str(number)

@@ -138,7 +138,7 @@ LOOKS: list[tuple[str, list[str], list[str]]] = [
     ("a pasted block", ["if factor == 2:\n    print('two')\nelse:\n    print('other')\n"], ["two"]),
     ("pasted lines", ["p factor\nw"], ["2", "#0  scale"]),
     ("an argument over two lines", ["p (factor +", "   40)"], ["42"]),
-    ("names are not cut short", ["contin"], ["'contin'", "'continue' may be meant"]),
+    ("names are not cut short", ["contin"], ["'contin'", "did you mean 'continue'"]),
     ("an assignment to a command's name", ["n = 9", "p n"], ["9"]),
     (";; separates", ["p factor ;; p 'a;;b'"], ["2", "a;;b"]),
     ("alias", ["alias twice p %1 * 2", "twice factor", "unalias twice", "alias"], ["4"]),

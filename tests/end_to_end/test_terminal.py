@@ -147,7 +147,7 @@ def test_a_session_from_breakpoint_to_end(environment: dict[str, str]) -> None:
         "True",
         "(dynamo) continue",
         "result 87.0",
-        "Paused on breakpoint in call 2 of compute, served by cache entry 0/0",
+        "Paused on breakpoint in call 2 of compute, which uses cache entry 0/0",
         "36.0",
         "again 87.0",
         "exit code 0",

@@ -129,7 +129,7 @@ def test_calls_of_cuda_graphs_stop_and_are_replayed_as_without_a_debugger(sessio
 def test_recordings_and_kept_outputs_are_recorded(session: Session, tmp_path: Path) -> None:
     launch(session, "kept", filters=("cudagraph",))
     stop = session.wait_for_stop("exception", at="kept")
-    assert info_of(session, stop)["exceptionId"].startswith("CUDA graph: kept output overwritten")
+    assert info_of(session, stop)["exceptionId"].startswith("CUDA graph: overwrites an output")
     session.request("setExceptionBreakpoints", {"filters": []})
     session.resume()
     finish(session)

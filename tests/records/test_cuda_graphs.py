@@ -119,7 +119,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
         ("sized", "main", "CUDA graph: recorded again: a size is 6", "sized"),
         ("model", "main", "CUDA graph: recorded again: input ", "weight"),
         ("writing", "main", "CUDA graph: skipped: mutated inputs", "written"),
-        ("kept", "keeps", "CUDA graph: kept output overwritten", "kept"),
+        ("kept", "keeps", "CUDA graph: overwrites an output", "kept"),
         ("choosing", "main", "CUDA graph: recorded again: input ", "limited"),
         (
             "choosing",
@@ -127,7 +127,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
             "CUDA graph: skipped: recorded again more than 1 times, the limit; last because input",
             "limited",
         ),
-        (None, "parts", "CUDA graph: some operations outside: CUDAGraph-unsafe custom ops", "outside"),
+        (None, "parts", "CUDA graph: some operations stay outside: CUDAGraph-unsafe custom ops", "outside"),
     ]
     lines = Fixture(program).markers
     for at, name, headline, cause in stops:

@@ -142,7 +142,7 @@ def test_an_exported_program_accepts_what_the_report_says(tmp_path: Path, capsys
     assert main([str(tmp_path / "model.pt2")]) == 0
     printed = capsys.readouterr().out
     assert "1 of aten.relu.default" in printed
-    assert "It refuses other sizes" in printed
+    assert "raises an error for other sizes" in printed
     assert "other values of constants." in printed
 
 

@@ -69,7 +69,7 @@ def test_a_breakpoint_stops_in_a_cached_call_in_the_terminal(user: NewUser, tmp_
     command = ["dynamo-dap", "debug", "program.py", "--break", "program.py:7"]
     typed = "continue\nprint z\nwhere\ncontinue\nprint z\nquit\n"
     ran = user.run(*command, folder=tmp_path, typed=typed)
-    assert "call 2 of scale, served by cache" in ran.stdout, ran.stdout + ran.stderr
+    assert "call 2 of scale, which uses cache" in ran.stdout, ran.stdout + ran.stderr
     assert "[2.0, 2.0]" in ran.stdout
     assert "[4.0, 4.0]" in ran.stdout
 

@@ -20,6 +20,6 @@ def test_documents_that_were_met_longest_ago_are_forgotten() -> None:
     newest = references.number_of(document(MAXIMUM_SOURCES), None)
     for number, text in ((numbers[0], "0"), (numbers[2], "2"), (newest, str(MAXIMUM_SOURCES))):
         assert references.find(number, "source reference").target.text() == text
-    with pytest.raises(RequestError, match=f"source reference {numbers[1]} is not kept"):
+    with pytest.raises(RequestError, match=f"source reference {numbers[1]} has expired"):
         references.find(numbers[1], "source reference")
     assert references.number_of(document(1), None) > newest

@@ -298,7 +298,7 @@ export interface EntriesBody {
 
 /** Body of the response to `FORGET`. */
 export interface ForgetBody {
-    /** How many entries no longer serve calls. */
+    /** How many entries were removed. */
     count: number;
 }
 
@@ -439,7 +439,7 @@ export interface TensorStatistics {
     positiveInfs: number;
     negativeInfs: number;
     zeros: number;
-    /** The minimum of the finite elements; so are the others below. */
+    /** Of the finite elements, like `maximum`, `mean` and `deviation`. */
     minimum?: string;
     maximum?: string;
     mean?: string;
@@ -739,7 +739,7 @@ export interface RaisedCall {
 export interface StageBody {
     id: string;
     title: string;
-    /** How many parts compute something. */
+    /** The number of parts that compute something. */
     operations: number;
     source: DebugProtocol.Source;
     /** The text before this stage's passes; missing if no passes ran. */
@@ -767,7 +767,7 @@ export interface CacheEntry {
     graphs: EntryGraph[];
     resumes: EntryResume[];
     memory: EntryMemory;
-    /** How many calls it has served since counting began. */
+    /** How many calls have hit it since counting began. */
     calls?: number;
     lastMiss?: EntryMiss;
 }
@@ -847,7 +847,7 @@ export interface EntryGuard {
     path?: string;
     /** The user's line that caused it. */
     line?: number;
-    /** How often it failed, as far as that is known of it alone. */
+    /** How often it failed; missing if that is not known for this check alone. */
     failures?: number;
     /** How often it or another check of the same object failed, if torch does not say which. */
     objectFailures?: number;

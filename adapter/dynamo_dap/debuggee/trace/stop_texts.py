@@ -327,7 +327,7 @@ _CUDA_GRAPHS = {
     SKIPPED: "skipped",
     PARTIAL: "some operations stay outside",
     RERECORDED: "recorded again",
-    OVERWRITTEN: "an output that is still used was overwritten",
+    OVERWRITTEN: "overwrites an output that is still used",
 }
 
 
