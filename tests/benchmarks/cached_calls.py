@@ -374,8 +374,8 @@ def _cached(
     tracing = CompileTimeEngine(host)
     host.engine = RunTimeEngine(host, None, tracing.cached_calls)
     host.breakpoints.set_lines(path, [breakpoint], host.options)
-    tracing.arm()
-    host.engine.arm()
+    tracing.update_hooks()
+    host.engine.update_hooks()
     try:
         compiled(**call)
         compiled(**call)

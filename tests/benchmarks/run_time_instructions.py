@@ -52,7 +52,7 @@ class Measured:
 
 def _break_everywhere(host: ScriptedHost, measured: Measured) -> None:
     host.request_pause()
-    host.engine.arm()
+    host.engine.update_hooks()
     measured.call()
     (generated,) = host.engine.codes
     wanted = [
@@ -62,7 +62,7 @@ def _break_everywhere(host: ScriptedHost, measured: Measured) -> None:
     ]
     measured.instructions = len(wanted)
     assert all(made.verified for made in host.engine.set_instruction_breakpoints(wanted))
-    host.engine.arm()
+    host.engine.update_hooks()
 
 
 def ours(measured: Measured, calls: int) -> float:
@@ -77,7 +77,7 @@ def traced(measured: Measured, calls: int) -> float:
     """Seconds under our engine with ``traceInstructions``: every instruction is reported, nothing is asked."""
     with debugging(lambda stop: None) as host:
         host.options = AgentOptions(mode="run-time", trace_instructions=True)
-        host.engine.arm()
+        host.engine.update_hooks()
         measured.call()
         return measured.seconds(calls)
 

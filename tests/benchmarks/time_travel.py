@@ -64,23 +64,23 @@ class Held:
         """Return what a step takes."""
         return self.seconds(lambda: self._client.resume(command, self.thread))
 
-    def go_to(self, moment: int) -> float:
+    def go_to(self, snapshot: int) -> float:
         """Return what going to a snapshot takes."""
-        arguments = {"threadId": self.thread, "moment": moment}
+        arguments = {"threadId": self.thread, "snapshot": snapshot}
         return self.seconds(lambda: self._client.request("dynamoGoTo", arguments))
 
-    def moments(self, count: int) -> list[int]:
+    def snapshots(self, count: int) -> list[int]:
         """Return snapshots that are spread over the trace, but for its end."""
         asked = {"threadId": self.thread, "start": 0, "count": 10_000}
         entries = msgspec.json.decode(self._client.request("dynamoTimeline", asked))["entries"]
-        return [entries[number * 7919 % (len(entries) * 9 // 10)]["moment"] for number in range(count)]
+        return [entries[number * 7919 % (len(entries) * 9 // 10)]["snapshot"] for number in range(count)]
 
 
 def measured_moves(held: Held, count: int) -> dict[str, list[float]]:
     """Return seconds of moves by their kind; it ends at the beginning of the trace."""
-    found: dict[str, list[float]] = {"step back": [], "step over": [], "go to a moment": [], "reverse": []}
-    for moment in held.moments(count):
-        found["go to a moment"].append(held.go_to(moment))
+    found: dict[str, list[float]] = {"step back": [], "step over": [], "go to a snapshot": [], "reverse": []}
+    for snapshot in held.snapshots(count):
+        found["go to a snapshot"].append(held.go_to(snapshot))
         found["step back"].append(held.step("stepBack"))
         found["step over"].append(held.step("next"))
         found["reverse"].append(held.step("reverseContinue"))
@@ -149,10 +149,10 @@ class LoggedTraces:
         found: list[tuple[int, int]] = []
 
         def look(stop: SeenStop) -> Move | None:
-            if stop.frame.position.line == self._last and stop.stop.past is not None and not found:
+            if stop.frame.position.line == self._last and stop.stop.history is not None and not found:
                 files = [tracemalloc.Filter(True, str(each.__file__)) for each in (state_log, snapshots, trace_changes)]
                 taken = tracemalloc.take_snapshot().filter_traces(files).statistics("filename")
-                found.append((sum(each.size for each in taken), stop.stop.past.timeline(0, 1).total))
+                found.append((sum(each.size for each in taken), stop.stop.history.timeline(0, 1).total))
             return None
 
         with travelling(look, {self._path: [self._first, self._last]}, just_my_code=False):

@@ -45,8 +45,8 @@ class EveryLine(BackwardPasses):
 @contextmanager
 def _with_breakpoints(host: Any, tracing: CompileTimeEngine) -> Iterator[None]:
     engine = host.engine = RunTimeEngine(host, None, tracing.cached_calls, tracing.backward_passes)
-    tracing.arm()
-    engine.arm()
+    tracing.update_hooks()
+    engine.update_hooks()
     try:
         yield
         assert host.failure is None, host.failure

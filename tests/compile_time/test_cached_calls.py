@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.history.attempts import Attempt
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse
 from dynamo_dap.debuggee.history.state_logs import StateLogs
-from dynamo_dap.debuggee.history.time_travel import Past
+from dynamo_dap.debuggee.history.time_travel import TraceHistory
 from dynamo_dap.debuggee.torch_api.cache_entries import forget_entry
 from dynamo_dap.debuggee.torch_api.generated_code import live_entries
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
@@ -91,7 +91,7 @@ def every_cached_call(kind: type[Kind]) -> Iterator[Kind]:
     host: Any = ScriptedHost(lambda stop: None, mode="both")
     calls = kind(host)
     engine = host.engine = RunTimeEngine(host, None, calls)
-    engine.arm()
+    engine.update_hooks()
     try:
         yield calls
     finally:
@@ -261,18 +261,18 @@ class Keeping(EveryCall):
 
     def walk(self, attempt: Attempt) -> None:
         try:
-            self._compare(attempt.past)
+            self._compare(attempt.history)
         except BaseException as problem:
             self.failures.append(problem)
             raise
 
-    def _compare(self, past: Past) -> None:
+    def _compare(self, history: TraceHistory) -> None:
         # Torch 2.15 runs generators to their end when it makes code of what is left of them.
-        later = {code_flags for *_, code_flags in self._seen[past.end :]}
-        assert past.end == len(self._seen) or all(flags & inspect.CO_GENERATOR for flags in later)
-        for at in range(past.end):
-            past.show(at)
-            frame = past.chain(at)[0]
+        later = {code_flags for *_, code_flags in self._seen[history.end :]}
+        assert history.end == len(self._seen) or all(flags & inspect.CO_GENERATOR for flags in later)
+        for at in range(history.end):
+            history.show(at)
+            frame = history.chain(at)[0]
             if self._is_looking:
                 self.looker(frame)
             found, expected = _shown(frame), self._seen[at]
@@ -594,8 +594,8 @@ class Calls:
         tracing = CompileTimeEngine(host)
         host.engine = RunTimeEngine(host, None, tracing.cached_calls)
         host.breakpoints.set_lines(__file__, breakpoints, host.options)
-        tracing.arm()
-        host.engine.arm()
+        tracing.update_hooks()
+        host.engine.update_hooks()
         try:
             torch._dynamo.reset()
             compiled = torch.compile(Scaler(), backend="eager", dynamic=self.dynamic)

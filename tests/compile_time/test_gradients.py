@@ -352,7 +352,7 @@ def test_inputs_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
         _, loss = compiled(torch.ones(3, 4))
         assert made[1]() is not None
         host.breakpoints.set_lines(__file__, [], host.options)
-        host.engine.arm()
+        host.engine.update_hooks()
         assert made[1]() is None, "the hook is gone"
         loss.backward()
 

@@ -27,7 +27,7 @@ def every_call_examined(*filters: str) -> Iterator[ScriptedHost]:
     host.comparison = None
     host.breakpoints.set_exception_filters(dict.fromkeys(filters))
     engine = CompileTimeEngine(host)
-    engine.arm()
+    engine.update_hooks()
     try:
         yield host
     finally:

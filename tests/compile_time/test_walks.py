@@ -118,7 +118,7 @@ class Walk:
         self._recording: Recording
         self._before: tuple[Position, Move] | None = None
         self._furthest: Position | None = None
-        """Where the trace stands: steps from its past go no further, even if a breakpoint that it had is gone."""
+        """Where the trace stands: steps from its history go no further, even if a breakpoint that it had is gone."""
         self._running = ""
         """The running compile, at its last stop that was not an earlier state."""
         self._host: Traveller
@@ -168,13 +168,13 @@ class Walk:
     def _as_move(self, action: Action, stop: SeenStop) -> Move | None:
         if action.name in FORWARD:
             return Move(FORWARD[action.name], action.granularity)
-        past, depth = stop.stop.past, len(traced_frames(stop))
-        if past is None:
+        history, depth = stop.stop.history, len(traced_frames(stop))
+        if history is None:
             return None
         if action.name in BACK:
             return Move(BACK[action.name], action.granularity, action.number % depth)
         if action.name == "go to":
-            entries = past.timeline(0, 10_000).entries
+            entries = history.timeline(0, 10_000).entries
             if not entries:
                 return None
             return Move(StepKind.TO_SNAPSHOT, target=entries[action.number % len(entries)].snapshot)
@@ -183,7 +183,7 @@ class Walk:
             return None
         try:
             name, what = names[action.number % len(names)], ORIGINS[action.number % len(ORIGINS)]
-            return Move(StepKind.TO_SNAPSHOT, target=past.origin(action.number % depth, name, what))
+            return Move(StepKind.TO_SNAPSHOT, target=history.origin(action.number % depth, name, what))
         except RequestError:
             return None
 

@@ -76,9 +76,9 @@ class Traveller(ScriptedHost):
         with self.holding():
             return self._decider.condition_holds(breakpoint, frame)
 
-    def _arm(self) -> None:
-        self.tracing.arm()
-        self.engine.arm()
+    def _update_hooks(self) -> None:
+        self.tracing.update_hooks()
+        self.engine.update_hooks()
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def travelling(script: Script, lines: Lines, **options: Any) -> Iterator[Travell
     host = Traveller(script, **options)
     for path, numbers in lines.items():
         host.breakpoints.set_lines(path, [SourceBreakpoint(line=each) for each in numbers], host.options)
-    host._arm()
+    host._update_hooks()
     try:
         yield host
     finally:

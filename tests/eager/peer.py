@@ -75,7 +75,7 @@ class Peer:
 
     @contextlib.contextmanager
     def launching(self, **options: Any) -> Any:
-        """Launch; arm in the body of the ``with``."""
+        """Launch; set breakpoints in the body of the ``with``."""
         configuration = {
             "program": str(self.fixture.path),
             "python": [sys.executable],
@@ -94,7 +94,7 @@ class Peer:
 
     @contextlib.contextmanager
     def child(self) -> Any:
-        """The session of a child process, as the adapter asked for it; arm in the body of the ``with``."""
+        """The session of a child process, as the adapter asked for it; set breakpoints in the body of the ``with``."""
         peer = self._next_child()
         try:
             yield peer

@@ -66,9 +66,9 @@ class Looking:
             line.rpartition("#@")[2]: number for number, line in enumerate(PROGRAM.splitlines(), 1) if "#@" in line
         }
         with session.launching(self.program, **DEFAULT):
-            self.arm(*lines)
+            self.set_breakpoints(*lines)
 
-    def arm(self, *lines: str) -> None:
+    def set_breakpoints(self, *lines: str) -> None:
         """Set breakpoints, and no others."""
         wanted = [{"line": self._places[line]} for line in lines]
         asked = {"source": {"path": str(self.program)}, "breakpoints": wanted}
@@ -168,7 +168,7 @@ def test_no_file_is_read_at_a_stop_that_was_read_before(session: Session, tmp_pa
     looking = Looking(session, tmp_path, "plain")
     looking.stop()
     for _ in range(3):
-        looking.arm("plain", "later")
+        looking.set_breakpoints("plain", "later")
         for scope in session.request("scopes", {"frameId": looking.frame})["scopes"]:
             looking.variables(scope["variablesReference"])
         looking.go_on()

@@ -85,7 +85,7 @@ class SlowHooks:
         self._first = True
         self.are_set = False
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         wanted, first = self._agent.steps.any_pause_request, self._first
         self._first = False
         if first:
@@ -103,7 +103,7 @@ def test_hooks_of_a_pause_survive_a_thread_that_resumes() -> None:
     agent.client = cast(Any, SimpleNamespace())
     hooks = SlowHooks(agent, lambda: agent.steps.request_pauses({1}))
     agent.engines = (cast(Any, hooks),)
-    agent.arm()
+    agent.update_hooks()
     assert hooks.are_set
 
 
@@ -113,5 +113,5 @@ def test_hooks_are_removed_when_the_client_leaves_meanwhile() -> None:
     agent.steps.request_pauses({1})
     hooks = SlowHooks(agent, agent.detach_client)
     agent.engines = (cast(Any, hooks),)
-    agent.arm()
+    agent.update_hooks()
     assert not hooks.are_set

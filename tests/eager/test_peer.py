@@ -440,14 +440,14 @@ def code_without_a_file(peer: Peer) -> None:
 
 @scenario
 def pause(peer: Peer) -> None:
-    _run(peer, "until_told", at=("begins_waiting",))
+    _run(peer, "until_signal", at=("begins_waiting",))
     peer.stop()
     peer.step("next")
     peer.resume()
     peer.ask("pause", {"threadId": peer.thread_id})
     body = peer.timeline.expect_event("stopped")
     frames = peer.ask("stackTrace", {"threadId": peer.thread_id})["stackFrames"]
-    peer.frames = [frame for frame in frames if frame["name"] == "until_told"]
+    peer.frames = [frame for frame in frames if frame["name"] == "until_signal"]
     peer.note("paused", (body["reason"], len(peer.frames)))
     peer.evaluate("told.append(True)", "repl")
     _to_end(peer)

@@ -128,7 +128,7 @@ def hold_both(session: Session, folder: Path) -> tuple[Running, Stop, Stop]:
     return program, traced, eager
 
 
-def test_each_thread_goes_on_by_itself_whoever_holds_it(session: Session, tmp_path: Path) -> None:
+def test_each_thread_goes_on_by_itself_under_either_debugger(session: Session, tmp_path: Path) -> None:
     program, traced, eager = hold_both(session, tmp_path)
     answer = session.request("continue", {"threadId": eager.thread_id})
     assert answer["allThreadsContinued"] is False

@@ -104,7 +104,7 @@ def rearm():
     client, agent.client = agent.client, None
     agent._set_hooks()
     agent.client = client
-    agent.arm()
+    agent.update_hooks()
 
 patches.Patches._add, patches.Patches.guarded = controlled_add, controlled_guarded
 log, *others = patches.reporters

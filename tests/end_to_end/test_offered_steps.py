@@ -69,7 +69,7 @@ def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: P
     assert session.output("stdout") == plain.stdout
 
 
-def test_nothing_is_said_where_the_first_stop_has_a_past(session: Session, tmp_path: Path) -> None:
+def test_nothing_is_sent_where_the_first_stop_has_a_history(session: Session, tmp_path: Path) -> None:
     session.launch(_program(tmp_path, CALLS), "traced", "after")
     session.wait_for_stop("breakpoint", at="traced")
     session.go_on(at="after")

@@ -107,7 +107,7 @@ def _compare(number: int, expected: Mapping[str, object], found: Mapping[str, ob
 
 
 @pytest.mark.parametrize("call", [1, 2])
-def test_forward_from_the_past_goes_on_over_the_present(session: Session, call: int) -> None:
+def test_forward_from_an_earlier_snapshot_continues_over_the_present(session: Session, call: int) -> None:
     """A step over a call ends behind it, and continue at the next breakpoint: neither where the thread was held."""
     session.launch("basic", "call")
     session.wait_for_stop("breakpoint", at="call")
@@ -221,7 +221,7 @@ def test_steps_back_and_forward(session: Session, origins: Fixture, call: int) -
     assert session.output("stdout") == "done\n"
 
 
-def test_ordinary_python_has_no_past(session: Session, origins: Fixture) -> None:
+def test_ordinary_python_has_no_history(session: Session, origins: Fixture) -> None:
     session.launch(origins, ORIGINS.splitlines().index('print("done")') + 1)
     stop = session.wait_for_stop("breakpoint")
     for command in ("stepBack", "reverseContinue", "dynamoTimeline"):

@@ -100,7 +100,7 @@ class ScriptedHost:
         self.is_for_vs_code = False
         self.printed: list[str] = []
         self.events: list[tuple[str, Any]] = []
-        self.steps = Steps(self._arm, lambda: None)
+        self.steps = Steps(self._update_hooks, lambda: None)
         self.failure: BaseException | None = None
         self.engine: RunTimeEngine
         self._script = script
@@ -123,10 +123,10 @@ class ScriptedHost:
             kind, _, granularity = action.partition(" ")
             self.step = Step(_KINDS[kind], granularity or "statement", stop.engine, stop.origin)
         else:
-            self.engine.arm()
+            self.engine.update_hooks()
 
-    def _arm(self) -> None:
-        self.engine.arm()
+    def _update_hooks(self) -> None:
+        self.engine.update_hooks()
 
     @property
     def step(self) -> Step | None:
@@ -192,7 +192,7 @@ def debugging(script: Callable[[SeenStop], Action], **options: Any) -> Iterator[
     host = ScriptedHost(script, **options)
     engine = RunTimeEngine(host)  # type: ignore[arg-type]  # it plays the agent's part
     host.engine = engine
-    engine.arm()
+    engine.update_hooks()
     try:
         yield host
     finally:

@@ -24,7 +24,7 @@ from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_ar
 def _set_lines(host: ScriptedHost, *markers: str, **options: Any) -> list[int]:
     wanted = [SourceBreakpoint(line=line(marker), **{"mode": "run-time", **options}) for marker in markers]
     made = host.breakpoints.set_lines(str(FIXTURE.path), wanted, host.options)
-    host.engine.arm()
+    host.engine.update_hooks()
     assert all(one.verified for one in made)
     return [one.id for one in made]
 
@@ -63,7 +63,7 @@ def test_a_line_in_an_inlined_function() -> None:
     noted = line("note")
     with debugging(record) as host:
         host.breakpoints.set_lines(str(FIXTURE.path), [SourceBreakpoint(line=noted)], host.options)
-        host.engine.arm()
+        host.engine.update_hooks()
         function(*replay_arguments())
     assert [(reason, number) for reason, number, _, _ in record.seen] == [("breakpoint", noted)]
 
@@ -102,7 +102,7 @@ def test_code_in_which_nothing_can_stop_is_not_taken_apart() -> None:
     function = compiled(programs.replay)
     with debugging(Recorder(), mode="both") as host:
         host.engine.counts_calls = True
-        host.engine.arm()
+        host.engine.update_hooks()
         function(*replay_arguments())
         (generated,) = host.engine.codes
         _set_lines(host, "append", mode="compile-time")
@@ -199,7 +199,7 @@ def test_a_condition_at_every_instruction_sees_the_program_as_it_is_there() -> N
                 if one.index >= generated.entry
             ]
         )
-        host.engine.arm()
+        host.engine.update_hooks()
         function(*replay_arguments())
         behind_loads = {
             one.index + 1 for one in generated.table if one.name.startswith("LOAD_FAST") and one.text == "log"
@@ -219,7 +219,7 @@ def test_entry_of_a_function() -> None:
         host.breakpoints.set_functions(
             [FunctionBreakpoint(name="broken")], lambda name: (str(FIXTURE.path), Binding(line("before_break")))
         )
-        host.engine.arm()
+        host.engine.update_hooks()
         function(torch.ones(3), {})
         entry = next(iter(host.engine.codes)).entry
     assert record.seen == [("breakpoint", "broken (generated #0)", entry)], "not the resume function"
@@ -231,7 +231,7 @@ def test_entry_of_a_function() -> None:
 def _met(host: ScriptedHost, function: Any, *arguments: Any) -> list[Any]:
     """Run once so that the generated code is known."""
     host.request_pause()
-    host.engine.arm()
+    host.engine.update_hooks()
     function(*arguments)
     return list(host.engine.codes)
 
@@ -253,7 +253,7 @@ def test_instruction_breakpoints() -> None:
                 ),
             ]
         )
-        host.engine.arm()
+        host.engine.update_hooks()
         assert (first.verified, first.instruction_reference) == (True, generated.reference(store))
         assert other.verified
         function(*replay_arguments())
@@ -263,7 +263,7 @@ def test_instruction_breakpoints() -> None:
         )
         assert again.id == first.id, "set again unchanged, it is the same breakpoint"
         host.engine.set_instruction_breakpoints([])
-        host.engine.arm()
+        host.engine.update_hooks()
         function(*replay_arguments())
     assert len(record.seen) == 1
 
@@ -277,7 +277,7 @@ def test_an_instruction_that_no_event_reports_moves_behind_the_prologue() -> Non
         (made,) = host.engine.set_instruction_breakpoints(
             [InstructionBreakpoint(instruction_reference=hex(generated.base_address))]
         )
-        host.engine.arm()
+        host.engine.update_hooks()
         assert made.instruction_reference == generated.reference(generated.entry)
         function(*replay_arguments())
     assert record.seen == [generated.entry]
@@ -320,7 +320,7 @@ def test_lines_of_a_listing(form: str) -> None:
         answers = host.engine.set_listing_breakpoints(
             virtual, [SourceBreakpoint(line=wanted), SourceBreakpoint(line=9999)]
         )
-        host.engine.arm()
+        host.engine.update_hooks()
         assert answers is not None
         bound, beyond = answers
         assert (bound.verified, bound.line, bound.source) == (True, wanted, None)
@@ -328,7 +328,7 @@ def test_lines_of_a_listing(form: str) -> None:
         assert f"has {len(virtual.text().splitlines())} lines" in (beyond.message or "")
         function(*replay_arguments())
         host.engine.set_listing_breakpoints(virtual, [])
-        host.engine.arm()
+        host.engine.update_hooks()
         function(*replay_arguments())
     assert record.seen == [("breakpoint", store)]
 
@@ -359,7 +359,7 @@ def test_pause() -> None:
         function(*replay_arguments())
         assert record.seen == []
         host.request_pause()
-        host.engine.arm()
+        host.engine.update_hooks()
         function(*replay_arguments())
         function(*replay_arguments())
     assert record.seen == ["pause"]

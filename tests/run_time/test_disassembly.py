@@ -26,7 +26,7 @@ def _disassemble(host: ScriptedHost, reference: str, count: int, first: int = 0,
 
 def _known(host: ScriptedHost) -> Any:
     host.request_pause()
-    host.engine.arm()
+    host.engine.update_hooks()
     compiled(programs.broken)(torch.ones(3), {})
     return next(iter(host.engine.codes))
 
@@ -100,7 +100,7 @@ def test_code_that_is_gone() -> None:
     with debugging(Recorder()) as host:
         function = compiled(lambda x: x + 1)
         host.request_pause()
-        host.engine.arm()
+        host.engine.update_hooks()
         function(torch.ones(1))
         generated = next(iter(host.engine.codes))
         reference, name = generated.reference(0), f"#{generated.number}"
@@ -125,6 +125,6 @@ def test_code_that_is_gone() -> None:
         assert "was freed" in (made.message or "")
         other = compiled(programs.replay)
         host.request_pause()
-        host.engine.arm()
+        host.engine.update_hooks()
         other(*replay_arguments())
         assert next(iter(host.engine.codes)).number == 1, "numbers are never used again"

@@ -17,7 +17,7 @@ def _debugging_exceptions(record: Any, condition: str | None = None, **options: 
     manager = debugging(record, **options)
     host = manager.__enter__()
     host.breakpoints.set_exception_filters({"generated-code": condition})
-    host.engine.arm()
+    host.engine.update_hooks()
     return manager
 
 

@@ -93,7 +93,7 @@ def test_a_branch_is_indented() -> None:
 @not_on_3_10
 def test_what_no_statement_says_is_left_as_instructions() -> None:
     outer, _ = _of_calls(compiled(programs.guarded), torch.ones(2))
-    left = [one for one in outer.said if one.text is None]
+    left = [one for one in outer.statements if one.text is None]
     assert left, "what handles exceptions"
     text = outer.text()
     assert "__context_manager" in text
@@ -105,7 +105,7 @@ def test_each_instruction_is_on_one_line() -> None:
     for function, arguments in ((programs.replay, replay_arguments()), (programs.guarded, (torch.ones(2),))):
         for listing in _of_calls(compiled(function), *arguments):
             count = len(listing._table)
-            covered = [index for one in listing.said for index in range(one.first, one.last + 1)]
+            covered = [index for one in listing.statements for index in range(one.first, one.last + 1)]
             assert covered == list(range(count))
             lines = [listing.line_of(index) for index in range(count)]
             assert lines == sorted(lines)
@@ -140,10 +140,10 @@ class _Replacing:
 
     def hook(self, original: CodeType, generated: CodeType) -> CodeType | None:
         listing = _statements(generated, original)
-        if any(one.text is None for one in listing.said):
+        if any(one.text is None for one in listing.statements):
             return None
         heading = [shown.text for shown in listing.lines if shown.first is None]
-        text = "\n".join([*heading, *(f"{'    ' * (one.depth + 1)}{one.text}" for one in listing.said)])
+        text = "\n".join([*heading, *(f"{'    ' * (one.depth + 1)}{one.text}" for one in listing.statements)])
         if generated.co_freevars or generated.co_cellvars or generated.co_flags & 0x20:
             return None
         for shown, name in sorted(listing.names_of_globals().items(), key=lambda pair: -len(pair[0])):
@@ -246,7 +246,7 @@ def test_a_step_is_a_statement(granularity: str) -> None:
     listing: StatementListing = record.seen[0][1]
     seen = [number for number, _ in record.seen]
     assert seen == sorted(set(seen)), "each once"
-    assert {listing.line_of(one.first) for one in listing.said if not one.depth} <= set(seen), "all but in branches"
+    assert {listing.line_of(one.first) for one in listing.statements if not one.depth} <= set(seen)
 
 
 def test_a_step_in_goes_into_what_a_statement_calls_and_comes_back_to_it() -> None:

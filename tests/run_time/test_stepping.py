@@ -110,7 +110,7 @@ def test_step_over_runs_a_resume_function_through() -> None:
     d: dict[str, Any] = {}
     with debugging(script, listing=INSTRUCTIONS) as host:  # groups of instructions are counted
         host.request_pause()
-        host.engine.arm()
+        host.engine.update_hooks()
         function(torch.ones(3), d)
     assert {name for name, _ in seen} == {"broken (generated #0)"}
     assert seen[-1][1].startswith("return __resume_at_")
@@ -165,15 +165,15 @@ def test_a_step_in_that_began_elsewhere_lands_at_the_first_instruction() -> None
     record = Recorder(look=lambda stop: (stop.reason, stop.index, stop.generated.entry))
     with debugging(record) as host:
         host.step = Step(StepKind.IN, "statement", "compile-time", object())
-        host.engine.arm()
+        host.engine.update_hooks()
         function(*replay_arguments())
         assert record.seen == [("step", record.seen[0][2], record.seen[0][2])]
         for kind in (StepKind.OVER, StepKind.OUT):
             host.step = Step(kind, "statement", "compile-time", object())
-            host.engine.arm()
+            host.engine.update_hooks()
             function(*replay_arguments())
         host.step = None
-        host.engine.arm()
+        host.engine.update_hooks()
     assert len(record.seen) == 1, "steps over and out that began elsewhere do not end here"
 
 
@@ -188,7 +188,7 @@ def test_a_step_goes_on_into_the_code_that_runs_next() -> None:
 
     with debugging(script) as host:
         host.request_pause()
-        host.engine.arm()
+        host.engine.update_hooks()
         first(*replay_arguments())
         second(torch.ones(2))
     assert [name.partition(" ")[0] for name in names] == ["replay", "replay", "branching"]
@@ -206,7 +206,7 @@ def test_a_step_over_a_call_that_raises_goes_on_in_what_runs_next() -> None:
 
     with debugging(script) as host:
         host.request_pause()
-        host.engine.arm()
+        host.engine.update_hooks()
         with pytest.raises(KeyError):
             function(torch.ones(2), {})
         before = len(stops)

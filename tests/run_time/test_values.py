@@ -28,7 +28,7 @@ def _at(wanted: Callable[[SeenStop], bool], look: Callable[[SeenStop], Any], fun
 
     with debugging(script) as host:
         host.request_pause()
-        host.engine.arm()
+        host.engine.update_hooks()
         result = function(*arguments)
     assert found, "the wanted instruction was not reached"
     return found[0], result

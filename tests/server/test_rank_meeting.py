@@ -68,11 +68,11 @@ class Member(HandshakeReceiver):
         target = meeting.target
         connected = connect_locally(target.host, target.port, None)
         self._connection = LoopConnection(SocketStream(connected), name, self)
-        self._arrival = introduction(target.access_token or "", Newcomer(name))
+        self._connecting = introduction(target.access_token or "", Newcomer(name))
 
     async def arrive(self) -> None:
         """Be a member, whose program runs."""
-        await self._connection.request(AUTHORIZE, self._arrival, timeout=SECONDS)
+        await self._connection.request(AUTHORIZE, self._connecting, timeout=SECONDS)
         await self.report(RANK_RUNS)
 
     async def report(self, event: str, body: object = None) -> None:

@@ -137,7 +137,7 @@ def test_lives_in_any_order_end_properly() -> None:
 @pytest.mark.parametrize("who", KILLED)
 @pytest.mark.parametrize("state", ["configuring", "running", *PLACES])
 @pytest.mark.parametrize("start", ["stdio", "attach"])
-def test_whoever_is_killed_there_is_an_end(tmp_path: Path, start: str, state: str, who: str) -> None:
+def test_every_process_ends_after_any_kill(tmp_path: Path, start: str, state: str, who: str) -> None:
     life = Life(tmp_path, start)
     life.initialize()
     life.begin()

@@ -47,7 +47,7 @@ def test_the_support_policy_names_the_versions_that_the_packages_ask_for() -> No
     assert "**Experimental:**" in text
 
 
-def test_a_stranger_finds_the_rules_and_the_plans() -> None:
+def test_a_new_contributor_finds_the_rules_and_the_plans() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in ("SUPPORT.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "docs/roadmap.md"):
         assert f"({name})" in readme

@@ -30,45 +30,45 @@ def cuda_graph_items(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
     """Yield one item for each reason and line; none for a graph recorded once."""
     found: dict[tuple[object, ...], Item] = {}
     for function, compiled in compiles_of(functions):
-        for met in compiled.cuda_graphs:
+        for event in compiled.cuda_graphs:
             # The forward's item is enough.
-            if met.outcome == RECORDED or met.cause == FORWARD:
+            if event.outcome == RECORDED or event.cause == FORWARD:
                 continue
-            key = (function.name, function.place, met.outcome, met.cause, met.place, met.is_backward)
+            key = (function.name, function.place, event.outcome, event.cause, event.place, event.is_backward)
             item = found.get(key)
             if item is None:
-                item = found[key] = _item(function, compiled, met)
+                item = found[key] = _item(function, compiled, event)
             item.compiles += [] if compiled.id in item.compiles else [compiled.id]
-            item.callers = called([*item.callers, met.caller or caller_of(function, compiled)])
+            item.callers = called([*item.callers, event.caller or caller_of(function, compiled)])
     yield from found.values()
 
 
-def _item(function: CompiledFunction, compiled: Compile, met: CudaGraph) -> Item:
-    name = f"the backward pass of {function.name}" if met.is_backward else function.name
-    advice = ADVICE.get(met.cause or "")
+def _item(function: CompiledFunction, compiled: Compile, event: CudaGraph) -> Item:
+    name = f"the backward pass of {function.name}" if event.is_backward else function.name
+    advice = ADVICE.get(event.cause or "")
     return Item(
         Kind.CUDA_GRAPH,
-        f"{_TITLES[met.outcome].format(name=name)}: {_reason(compiled, met)}",
-        [f"{met.times} times" if met.times > 1 else "once"] if met.outcome == RERECORDED else [],
+        f"{_TITLES[event.outcome].format(name=name)}: {_reason(compiled, event)}",
+        [f"{event.times} times" if event.times > 1 else "once"] if event.outcome == RERECORDED else [],
         [] if advice is None else [advice],
         LINK,
-        met.place or function.place,
+        event.place or function.place,
         function=function.name,
-        subject=f"{met.outcome}: {met.cause}",
+        subject=f"{event.outcome}: {event.cause}",
     )
 
 
-def _reason(compiled: Compile, met: CudaGraph) -> str:
+def _reason(compiled: Compile, event: CudaGraph) -> str:
     """Return the reason, with the size as the user wrote it if only one may vary."""
-    if met.cause == SIZE and len(compiled.symbols) == 1:
-        return met.text.replace("a size", compiled.symbols[0].source, 1)
-    return met.text
+    if event.cause == SIZE and len(compiled.symbols) == 1:
+        return event.text.replace("a size", compiled.symbols[0].source, 1)
+    return event.text
 
 
-def cuda_graph_text(compiled: Compile, met: CudaGraph) -> str:
+def cuda_graph_text(compiled: Compile, event: CudaGraph) -> str:
     """Return what happened in one line: ``backward: skipped: mutated inputs (1 instances)``."""
-    part = "backward: " if met.is_backward else ""
-    times = f" ({met.times} times)" if met.times > 1 else ""
-    if met.outcome == RECORDED:
+    part = "backward: " if event.is_backward else ""
+    times = f" ({event.times} times)" if event.times > 1 else ""
+    if event.outcome == RECORDED:
         return f"{part}recorded{times}"
-    return f"{part}{met.outcome}: {_reason(compiled, met)}{times}"
+    return f"{part}{event.outcome}: {_reason(compiled, event)}{times}"

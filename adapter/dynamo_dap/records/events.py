@@ -302,7 +302,7 @@ class CompileEnded(_OfCompile, tag="compileEnded"):
         return msgspec.structs.replace(self, generated=None)
 
 
-class CudaGraphMet(_OfCompile, tag="cudaGraphMet"):
+class CudaGraphEvent(_OfCompile, tag="cudaGraphMet"):
     """An event of a CUDA graph of a compile."""
 
     cuda_graph: CudaGraph
@@ -414,7 +414,7 @@ Event = (
     | GuardsMade
     | Traced
     | CompileEnded
-    | CudaGraphMet
+    | CudaGraphEvent
     | CacheAnswered
     | CallRaised
     | FilesWritten

@@ -353,8 +353,8 @@ def _compile(record: Record, function: CompiledFunction, compiled: Compile, link
         for specialization in compiled.specializations
     ]
     parts += [
-        f"<p>CUDA graph {escape(cuda_graph_text(compiled, met))}{_at(' at', met.place)}</p>"
-        for met in compiled.cuda_graphs
+        f"<p>CUDA graph {escape(cuda_graph_text(compiled, event))}{_at(' at', event.place)}</p>"
+        for event in compiled.cuda_graphs
     ]
     parts += [
         f"<p>Attempt {attempt.number} started again: {escape(attempt.restarted.splitlines()[0])}</p>"

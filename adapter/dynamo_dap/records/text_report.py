@@ -169,9 +169,9 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
     for size in compiled.specializations if not compiled.sizes else ():
         where = f" at {size.place.path}:{size.place.line}" if size.place is not None else ""
         console.print(f"    [magenta]Specialized[/magenta] {escape(f'{size.expression}{where}')}")
-    for met in compiled.cuda_graphs:
-        where = f" at {met.place.path}:{met.place.line}" if met.place is not None else ""
-        console.print(f"    [green]CUDA graph[/green] {escape(f'{cuda_graph_text(compiled, met)}{where}')}")
+    for event in compiled.cuda_graphs:
+        where = f" at {event.place.path}:{event.place.line}" if event.place is not None else ""
+        console.print(f"    [green]CUDA graph[/green] {escape(f'{cuda_graph_text(compiled, event)}{where}')}")
     if compiled.state in ("skipped", "failed"):
         console.print(
             f"    [red]{compiled.state.capitalize()}[/red] {escape(_first_line(compiled.problem or ''))}".rstrip()

@@ -203,10 +203,10 @@ async def _bring_up(session: Session, debuggee: Debuggee, job: Job) -> None:
     session.breakpoints.forget_process()
     for remembered in session.breakpoints.in_force():
         if remembered.command != _NOT_FOR_NEW_PROCESSES:
-            await _arm_again(session, debuggee, remembered, job.options.launch_timeout)
+            await _set_again(session, debuggee, remembered, job.options.launch_timeout)
 
 
-async def _arm_again(session: Session, debuggee: Debuggee, remembered: Remembered, timeout: float) -> None:
+async def _set_again(session: Session, debuggee: Debuggee, remembered: Remembered, timeout: float) -> None:
     answers: list[tuple[Backend, msgspec.Raw]] = []
     for backend in debuggee.backends:
         arguments = remembered.share(backend, remembered.arguments)

@@ -73,7 +73,7 @@ class Agent:
         self.breakpoints = BreakpointTable()
         self.references = ReferenceTable()
         self.threads = Threads()
-        self.steps = Steps(self.arm, self._pause_taken)
+        self.steps = Steps(self.update_hooks, self._pause_taken)
         self.engines: tuple[Engine, ...] = ()
         """The engines whose torch module has been imported."""
         self.compiles: CompileReader | None = None
@@ -174,22 +174,22 @@ class Agent:
     def add_recorder(self, recorder: CompileReader) -> None:
         """Add the recorder of compiles once Dynamo has been imported."""
         self.compiles = recorder
-        recorder.arm()
+        recorder.update_hooks()
 
     def add_progress(self, progress: Hooks) -> None:
         """Add the reporter of the progress of compiles."""
         self.progress = progress
-        progress.arm()
+        progress.update_hooks()
 
     def add_explorer(self, explorer: StageReader) -> None:
         """Add the explorer of compile stages."""
         self.stages = explorer
-        explorer.arm()
+        explorer.update_hooks()
 
     def add_engine(self, engine: Engine) -> None:
         """Add an engine once the module that it hooks into has been imported."""
         self.engines = (*self.engines, engine)
-        engine.arm()
+        engine.update_hooks()
 
     @property
     def instruction_engine(self) -> InstructionEngine | None:
@@ -201,7 +201,7 @@ class Agent:
         added = (self.compiles, self.progress, self.stages, *self.engines)
         return tuple(hooks for hooks in added if hooks is not None)
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Let engines install or remove hooks after a change of breakpoints or filters. Runs on any thread."""
         if self.client is not None:
             self._set_hooks()
@@ -216,7 +216,7 @@ class Agent:
             is_connected = self.client is not None
             for hooks in self._hooks:
                 if is_connected:
-                    hooks.arm()
+                    hooks.update_hooks()
                 else:
                     hooks.close()
             if self._newest_change is change:
@@ -266,7 +266,7 @@ class Agent:
             pause.release(None)
         by_function = self.breakpoints.are_functions(stop.hit_breakpoint_ids)
         reason = "function breakpoint" if by_function else stop.reason
-        self._report_stop(client, _stopped_body(stop, reason, pause.thread_id), steps_back=stop.past is not None)
+        self._report_stop(client, _stopped_body(stop, reason, pause.thread_id), steps_back=stop.history is not None)
         if client.has_failed:
             pause.release(None)  # the stop was not sent: the program may have closed the socket
         began = time.perf_counter()
@@ -280,7 +280,7 @@ class Agent:
         if pause.step is not None:
             self.steps.begin(pause.ident, pause.step)
         else:
-            self.arm()
+            self.update_hooks()
 
     def _report_stop(self, client: Connection, body: StoppedEventBody, *, steps_back: bool) -> None:
         """Report a stop; first report whether its thread can step back, if that has changed."""

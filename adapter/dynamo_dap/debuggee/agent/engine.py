@@ -1,8 +1,8 @@
 """Defines the interfaces between the agent and its partners: engines, other debuggers, the process.
 
-Each of the two modes has an engine. In ``arm`` it installs the hooks that the agent's breakpoints, steps and pause
-requests need, and removes all others. The debugger of ordinary Python shares the program's threads with the agent: each
-stops some of them, and both may have a step in progress on the same one.
+Each of the two modes has an engine. In ``update_hooks`` it installs the hooks that the agent's breakpoints, steps and
+pause requests need, and removes all others. The debugger of ordinary Python shares the program's threads with the
+agent: each stops some of them, and both may have a step in progress on the same one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RequestError(Exception):
 class Hooks(Protocol):
     """Hooks in Dynamo for a session."""
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Install or remove hooks for the present breakpoints, filters, steps and pause requests.
 
         Called on any thread (the agent's reader, or a held thread that resumes) after each change of these. Must be
@@ -56,7 +56,7 @@ class Hooks(Protocol):
         """
 
     def close(self) -> None:
-        """Remove every hook: the client has disconnected. A later client may call ``arm`` again."""
+        """Remove every hook: the client has disconnected. A later client may call ``update_hooks`` again."""
 
 
 class Engine(Hooks, Protocol):

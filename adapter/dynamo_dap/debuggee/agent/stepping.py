@@ -33,7 +33,7 @@ class StepKind(Enum):
     CHANGE = "a change"
 
     @property
-    def is_in_the_past(self) -> bool:
+    def goes_back(self) -> bool:
         """Whether it goes back."""
         return self not in (StepKind.OVER, StepKind.IN, StepKind.OUT, StepKind.CHANGE)
 
@@ -169,10 +169,10 @@ class Stop:
     exception: RaisedException | None = None
     origin: object = None
     """Becomes ``Step.origin`` when a step begins from this stop."""
-    past: History | None = None
+    history: History | None = None
     """The history; None if the engine cannot go back."""
-    no_past: str = "stepping back works in a trace only: ordinary Python and generated code have no history"
-    """The reason, if ``past`` is None."""
+    no_history: str = "stepping back works in a trace only: ordinary Python and generated code have no history"
+    """The reason, if ``history`` is None."""
     changes: Changes | None = None
     """The changed trace, or None."""
     ordinary: types.FrameType | None = None

@@ -66,7 +66,7 @@ class TorchOptions:
         self._options = options
         given = [name for name in COMPILING_OPTIONS if self._given(name)]
         if _AT_ONCE in given:
-            self._apply_telling(_AT_ONCE)
+            self._apply_and_report(_AT_ONCE)
         if given and given != [_AT_ONCE]:
             self._apply_when_imported()
 
@@ -107,7 +107,7 @@ class TorchOptions:
                 self._apply(name)
             except (BadOption, BadSetting, FeatureMissing) as problem:
                 self._options = before
-                self._apply_telling(name)
+                self._apply_and_report(name)
                 raise BadOption(str(problem)) from None
 
     def _text(self, name: str) -> str:
@@ -132,9 +132,9 @@ class TorchOptions:
         self._is_waiting, self._has_arrived = False, True
         for name in COMPILING_OPTIONS:
             if name not in self._undo and self._given(name):
-                self._apply_telling(name)
+                self._apply_and_report(name)
 
-    def _apply_telling(self, name: str) -> None:
+    def _apply_and_report(self, name: str) -> None:
         try:
             self._apply(name)
         except (BadOption, BadSetting, FeatureMissing) as problem:

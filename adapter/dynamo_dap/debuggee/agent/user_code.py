@@ -59,7 +59,7 @@ def is_package_file(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def stands_in_for_builtin(path: str) -> bool:
+def replaces_builtin(path: str) -> bool:
     """Return whether ``path`` (a ``co_filename``) is Python code that replaces a builtin; steps skip it.
 
     Dynamo traces its polyfills where the program calls ``any`` or ``itertools.chain``, and with them modules that are

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dynamo_dap.debuggee.bytecode.data_flow import NO_CONSTANT, DataFlow, Expression
 from dynamo_dap.debuggee.bytecode.instructions import LOADS_OF_CONSTANTS, Instruction
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
-from dynamo_dap.debuggee.bytecode.symbolic_execution import Machine, Said, State, Vocabulary
+from dynamo_dap.debuggee.bytecode.symbolic_execution import DecompiledStatement, Machine, State, Vocabulary
 from dynamo_dap.debuggee.bytecode.written_values import Form
 
 _BY_EXCEPTION = -1
@@ -65,7 +65,9 @@ class ControlFlow:
         return {self.index_at(jump.target) for jump in jumps if jump.target is not None}
 
 
-def decompiled(depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary) -> tuple[list[Said], dict[int, str]]:
+def decompiled(
+    depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary
+) -> tuple[list[DecompiledStatement], dict[int, str]]:
     """Return the whole code as statements, in instruction order, and the names that these give to values.
 
     A name's index is that of the instruction whose result it names.
@@ -73,10 +75,10 @@ def decompiled(depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary) -> t
     names: dict[int, str] = {}
     while True:
         walk = _Walk(depths, flow, vocabulary, names)
-        said = walk.all()
+        statement = walk.all()
         missing = walk.missing - names.keys()
         if not missing:
-            return said, names
+            return statement, names
         names = _named({*names, *missing}, flow, vocabulary.used, depths)
 
 
@@ -120,10 +122,10 @@ class _Walk:
         """Indices of instructions whose result needs a name."""
         return self._machine.missing
 
-    def all(self) -> list[Said]:
+    def all(self) -> list[DecompiledStatement]:
         """Execute everything."""
         self._region(0, len(self._table), 0)
-        return self._machine.said
+        return self._machine.statements
 
     def _region(self, start: int, stop: int, depth: int) -> None:
         """Execute the instructions from ``start`` up to ``stop``; leave those after an unknown one."""
@@ -174,7 +176,7 @@ class _Walk:
         is_left = end is None and not self._table[target - 1].falls_through
         if not is_left and not self._meet(index, target, end):
             return None
-        self._machine.say(write.format, [self._machine.value(self._flow.operands(index)[0])], index, depth)
+        self._machine.add_statement(write.format, [self._machine.value(self._flow.operands(index)[0])], index, depth)
         before = self._inner(inside.start, inside.stop, depth, is_left=is_left)
         if is_left:
             self._machine.go_back(before)
@@ -212,7 +214,7 @@ class _Walk:
             for index in inside:
                 self._machine.execute(self._table[index], depth)
             return
-        self._machine.say_else(inside.start, depth)
+        self._machine.add_else(inside.start, depth)
         self._inner(inside.start, inside.stop, depth, is_left=False)
 
     def _loop(self, index: int, target: int, depth: int) -> int | None:
@@ -225,7 +227,7 @@ class _Walk:
             return None
         if self._table[back].falls_through or not self._control.is_only_entered_from(index, back):
             return None
-        machine.say(f"for {', '.join(names)} in {{}}:".format, iterator.items, first - 1, depth)
+        machine.add_statement(f"for {', '.join(names)} in {{}}:".format, iterator.items, first - 1, depth)
         # Earlier values are written out in each round.
         machine.anything_happened(first - 1)
         self._inner(first, back, depth, is_left=False)

@@ -32,7 +32,7 @@ from dynamo_dap.debuggee.bytecode.written_values import (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DecompiledStatement:
     """Neighbouring instructions: a statement, or unchanged instructions."""
 
     first: int
@@ -94,7 +94,7 @@ class Machine:
         self._vocabulary = vocabulary
         self._names = names
         self._loaded = {str(one.value) for one in self._table if one.name in _LOADS_OF_LOCALS}
-        self.said: list[Said] = []
+        self.statements: list[DecompiledStatement] = []
         self._begin = 0
         self.can_absorb = False
         """Whether an instruction without a statement may belong to the statement before it."""
@@ -105,15 +105,15 @@ class Machine:
         self._pending: Written | None = None
         """A call that was made, but not written yet."""
 
-    # -- what is said ----------------------------------------------------------------------------------------------
+    # -- statements ----------------------------------------------------------------------------------------------
 
-    def say(self, write: Callable[..., str], values: Sequence[Written], index: int, depth: int) -> bool:
+    def add_statement(self, write: Callable[..., str], values: Sequence[Written], index: int, depth: int) -> bool:
         """Write the statement that ``write`` makes from the texts of ``values``; return whether that is possible."""
         self.settle(*values)
         self._use(values, index)
         texts = [value.text() for value in values]
         text = None if None in texts else write(*texts)
-        self.said.append(Said(self._begin, index, text, depth))
+        self.statements.append(DecompiledStatement(self._begin, index, text, depth))
         self._begin = index + 1
         self.can_absorb = True
         return text is not None
@@ -123,7 +123,7 @@ class Machine:
         self.settle()
         if has_run:
             self.anything_happened(last)
-        self.said.append(Said(self._begin, last, None, depth))
+        self.statements.append(DecompiledStatement(self._begin, last, None, depth))
         self._begin = last + 1
         self.can_absorb = False
 
@@ -131,18 +131,18 @@ class Machine:
         """Add an instruction without a statement to the statement right before it; return whether that is possible."""
         if self._begin != index or not self.can_absorb:
             return False
-        self.said[-1] = replace(self.said[-1], last=index)
+        self.statements[-1] = replace(self.statements[-1], last=index)
         self._begin = index + 1
         return True
 
     def extend_last(self, last: int) -> None:
         """Make the last statement end with the instruction ``last``."""
-        self.said[-1] = replace(self.said[-1], last=last)
+        self.statements[-1] = replace(self.statements[-1], last=last)
         self._begin = last + 1
 
-    def say_else(self, index: int, depth: int) -> None:
+    def add_else(self, index: int, depth: int) -> None:
         """Begin the other branch at the instruction ``index``, which has no effect."""
-        self.said.append(Said(index, index, "else:", depth))
+        self.statements.append(DecompiledStatement(index, index, "else:", depth))
         self._begin = index + 1
 
     @property
@@ -236,7 +236,7 @@ class Machine:
         made = self._made(instruction, operands, len(results))
         if made is None:
             # The instruction or its values are unknown.
-            self.say(str, [UNKNOWN], index, depth)
+            self.add_statement(str, [UNKNOWN], index, depth)
             self._effects.append((index, EVERYTHING))
             made = [UNKNOWN] * len(results)
         self._keep(index, results, made, depth)
@@ -246,8 +246,8 @@ class Machine:
         for expression, value in zip(results, made, strict=False):
             kept = value
             if name is not None and value.form is not Form.NULL and value.producer == index:
-                said = self.say(f"{name} = {{}}".format, [value], index, depth)
-                kept = plain(name, index) if said else UNKNOWN
+                statement = self.add_statement(f"{name} = {{}}".format, [value], index, depth)
+                kept = plain(name, index) if statement else UNKNOWN
                 name = None
             self._values[id(expression)] = kept
             if kept.form is Form.LIST:
@@ -339,7 +339,7 @@ class Machine:
         if operands[0] is not self._pending and name not in self._loaded and self._vocabulary.is_temporary(name):
             self.absorb(instruction.index)
             return True
-        self.say(lambda text: f"{name} = {text}", operands, instruction.index, depth)
+        self.add_statement(lambda text: f"{name} = {text}", operands, instruction.index, depth)
         self._effect(instruction.index, local(name))
         return True
 
@@ -350,7 +350,7 @@ class Machine:
         if name not in self._loaded and self._vocabulary.is_temporary(name):
             self.absorb(instruction.index)
             return True
-        self.say(lambda: f"del {name}", (), instruction.index, depth)
+        self.add_statement(lambda: f"del {name}", (), instruction.index, depth)
         self._effect(instruction.index, local(name))
         return True
 
@@ -359,7 +359,7 @@ class Machine:
         name = str(instruction.value)
         deletes = instruction.name.startswith("DELETE")
         write = (lambda: f"del {name}") if deletes else (lambda text: f"{name} = {text}")
-        self.say(write, operands, instruction.index, depth)
+        self.add_statement(write, operands, instruction.index, depth)
         self._effect(instruction.index, f"{'global' if instruction.name.endswith('GLOBAL') else 'cell'} {name}")
         return True
 
@@ -367,14 +367,14 @@ class Machine:
         """Write ``a.b = ...``: the class of ``a`` may run any code for it."""
         value, base = operands
         target = Written((*written_values.atom(base), f".{instruction.value}"), instruction.index)
-        self.say(lambda text, name: f"{name} = {text}", [value, target], instruction.index, depth)
+        self.add_statement(lambda text, name: f"{name} = {text}", [value, target], instruction.index, depth)
         self._effects.append((instruction.index, EVERYTHING))
         return True
 
     def delete_attribute(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
         """Write ``del a.b``."""
         target = Written((*written_values.atom(operands[0]), f".{instruction.value}"), instruction.index)
-        self.say(lambda name: f"del {name}", [target], instruction.index, depth)
+        self.add_statement(lambda name: f"del {name}", [target], instruction.index, depth)
         self._effects.append((instruction.index, EVERYTHING))
         return True
 
@@ -397,9 +397,9 @@ class Machine:
             self.missing.add(container.producer)
         target = Written((*written_values.atom(container), "[", key, "]"), instruction.index)
         if deletes:
-            self.say(lambda name: f"del {name}", [target], instruction.index, depth)
+            self.add_statement(lambda name: f"del {name}", [target], instruction.index, depth)
         else:
-            self.say(lambda text, name: f"{name} = {text}", [operands[0], target], instruction.index, depth)
+            self.add_statement(lambda text, name: f"{name} = {text}", [operands[0], target], instruction.index, depth)
         self._effect(instruction.index, ITEMS, ATTRIBUTES)
         return True
 
@@ -417,7 +417,7 @@ class Machine:
                 written_values.extend(container, added)
             return True
         method = "append" if is_one else "extend"
-        self.say(lambda one, other: f"{one}.{method}({other})", [container, added], instruction.index, depth)
+        self.add_statement(lambda one, other: f"{one}.{method}({other})", [container, added], instruction.index, depth)
         self._effect(instruction.index, ITEMS)
         return True
 
@@ -430,9 +430,9 @@ class Machine:
         (value,) = operands
         statement = self._vocabulary.statement_of(value.constant)
         if value is self._pending:
-            self.say(str, operands, instruction.index, depth)
+            self.add_statement(str, operands, instruction.index, depth)
         elif statement is not None:
-            self.say(lambda: statement, (), instruction.index, depth)
+            self.add_statement(lambda: statement, (), instruction.index, depth)
         else:
             self.absorb(instruction.index)
         return True
@@ -441,12 +441,12 @@ class Machine:
         """Write ``return ...``."""
         if not operands:
             operands = [_constant(instruction.value, instruction.text, instruction.index)]
-        self.say(lambda text: f"return {text}", operands, instruction.index, depth)
+        self.add_statement(lambda text: f"return {text}", operands, instruction.index, depth)
         return True
 
     def throw(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
         """Write ``raise ...``."""
-        self.say(lambda *texts: f"raise {' from '.join(texts)}".rstrip(), operands, instruction.index, depth)
+        self.add_statement(lambda *texts: f"raise {' from '.join(texts)}".rstrip(), operands, instruction.index, depth)
         return True
 
 

@@ -191,7 +191,7 @@ class CachedCallStops:
             return False
         try:
             with kept.used_for(kept.objects_of(call), run):
-                self._stops.walk(Attempt(kept.past, before=before))
+                self._stops.walk(Attempt(kept.history, before=before))
         except CannotReuse as problem:
             log_problem(f"the saved trace of {name_of_call(call)} cannot be used: {problem}")
             return False

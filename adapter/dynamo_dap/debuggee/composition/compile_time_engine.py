@@ -1,8 +1,8 @@
 """Stops Dynamo's interpreter at the user's lines and instructions: the compile-time engine.
 
-``arm`` runs on any thread and decides which hooks are installed; everything else runs on the tracing thread, inside a
-hook, under Dynamo's compile lock. One per process, made when the program imports Dynamo. Without breakpoints, steps or
-pause requests, no hook is installed.
+``update_hooks`` runs on any thread and decides which hooks are installed; everything else runs on the tracing thread,
+inside a hook, under Dynamo's compile lock. One per process, made when the program imports Dynamo. Without breakpoints,
+steps or pause requests, no hook is installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, LineBreakp
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
+from dynamo_dap.debuggee.agent.user_code import is_user_file, replaces_builtin
 from dynamo_dap.debuggee.composition.cached_calls import CachedCallStops
 from dynamo_dap.debuggee.history.remedies import Remedies
 from dynamo_dap.debuggee.history.reverse_stops import applying, functions_begun
@@ -59,7 +59,7 @@ class CompileTimeEngine:
         self._attempt: weakref.ref[object] | None = None
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
-        self._line_traces = LineTraces(self.arm)
+        self._line_traces = LineTraces(self.update_hooks)
         what_ifs = WhatIfs(host, self._line_traces, self._logs)
         remedies = Remedies(host, self._line_traces, self._logs)
         self._stops = TraceStops(host, self._logs, what_ifs, remedies, self._codes.address_of)
@@ -75,7 +75,7 @@ class CompileTimeEngine:
 
     # -- arming ----------------------------------------------------------------------------------------------------
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Install the hooks that breakpoints, steps and pause requests need; remove others. Runs on any thread."""
         host = self._host
         wanted = host.options.compile_time
@@ -91,9 +91,9 @@ class CompileTimeEngine:
         each_instruction = watched or self._line_traces.are_instructions_wanted
         self._hooks.want(lines=lines, instructions=wanted and each_instruction)
         self._logs.want(lines)
-        self._compile_stops.arm()
-        self._lowering_stops.arm()
-        self._value_stops.arm()
+        self._compile_stops.update_hooks()
+        self._lowering_stops.update_hooks()
+        self._value_stops.update_hooks()
 
     def close(self) -> None:
         """Remove the hooks. Runs on any thread."""
@@ -202,7 +202,7 @@ class CompileTimeEngine:
             begins_line=begins_line and not frame.is_in_resume_prologue,
             continues_statement=facts.continues_statement(frame.depth, index, frame.line),
             chain=lambda: frame.running(sys._getframe()),
-            is_user_code=is_wanted and not stands_in_for_builtin(filename),
+            is_user_code=is_wanted and not replaces_builtin(filename),
         )
 
     def _visit(
@@ -232,7 +232,7 @@ class CompileTimeEngine:
                 self._stops.stop(point, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)
 
     def _may_pause(self, point: TracePoint) -> bool:
-        return point.begins_line and not stands_in_for_builtin(point.frame.path)
+        return point.begins_line and not replaces_builtin(point.frame.path)
 
     def _breakpoints_hit(self, point: TracePoint, run: TraceRun, reached: tuple[LineBreakpoint, ...]) -> list[int]:
         if not point.begins_line:
@@ -280,8 +280,8 @@ class CompileTimeEngine:
         elif hit:
             self._stops.stop(point, "data breakpoint", hit, raised=raised)
         if attempts is not None and (hit or not watching):
-            past = attempts.present.past
-            past.events.setdefault(past.end - 1, []).append(Event(filters, raised, hit))
+            history = attempts.present.history
+            history.events.setdefault(history.end - 1, []).append(Event(filters, raised, hit))
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """Return None: traced functions have no running frame."""

@@ -5,8 +5,8 @@ on, its object is known, and the attribute is compared after each line of the us
 a change by it belongs to the user's line that called it. The thread's trace function is replaced only while such a
 breakpoint is set; each event is passed on to the previous one.
 
-Runs on the main thread only, on which training loops run. ``arm`` and ``close`` are called on any thread. Objects are
-held weakly.
+Runs on the main thread only, on which training loops run. ``update_hooks`` and ``close`` are called on any thread.
+Objects are held weakly.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class AttributeWatch(ChainingTracer):
         self._targets: list[_Target] = []
         self._held: CodeType | None = None
         """The code of the frame that debugpy holds: it replaces the frame's trace function when it continues."""
-        self._has_met_threads = False
+        self._has_seen_threads = False
         """Whether another thread has run since the attributes are watched."""
         self._starts = Patches("watching attributes")
         # One object forever, so that it can be recognized.
@@ -131,7 +131,7 @@ class AttributeWatch(ChainingTracer):
 
     # -- Engine ----------------------------------------------------------------------------------------------------
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Trace the main thread if an attribute is watched."""
         entries = tuple(one for one in self._host.breakpoints.data if one.access != GUARDED and one.variable.is_path)
         self._entries = entries
@@ -141,8 +141,8 @@ class AttributeWatch(ChainingTracer):
             self._starts.remove()
             return
         if not self._starts.is_installed:
-            self._has_met_threads = _has_other_threads()
-            self._starts.before(threading.Thread, "start", self._meet_thread)
+            self._has_seen_threads = _has_other_threads()
+            self._starts.before(threading.Thread, "start", self._note_thread)
         if threading.get_ident() == threading.main_thread().ident:
             self._put_in()
         else:
@@ -153,9 +153,9 @@ class AttributeWatch(ChainingTracer):
         self._entries, self._lines, self._targets, self._held = (), frozenset(), [], None
         self._starts.remove()
 
-    def _meet_thread(self, thread: threading.Thread) -> None:
+    def _note_thread(self, thread: threading.Thread) -> None:
         # It may change an attribute and end before the next look.
-        self._has_met_threads = self._has_met_threads or not _is_debuggers(thread)
+        self._has_seen_threads = self._has_seen_threads or not _is_debuggers(thread)
 
     def present_frame(self, frame: FrameType) -> Frame | None:
         """Leave all frames to others."""
@@ -178,7 +178,7 @@ class AttributeWatch(ChainingTracer):
     def _put_in(self) -> None:
         for frame in walk(sys._getframe()):
             if frame.f_code.co_firstlineno in self._lines:
-                self._meet(frame)
+                self._watch_call(frame)
         current: Any = sys.gettrace()
         others = chained(current)
         if not self._entries or self in others:
@@ -223,7 +223,7 @@ class AttributeWatch(ChainingTracer):
             if not (is_generated or is_user):
                 return local
             if code.co_firstlineno in self._lines:
-                self._meet(frame)
+                self._watch_call(frame)
             return _Local(self, frame.f_lineno, local, is_generated=is_generated)
         except Exception:  # noqa: BLE001  (an exception that leaves a trace function becomes the program's)
             log_exception("watching attributes at a call")
@@ -256,7 +256,7 @@ class AttributeWatch(ChainingTracer):
             log_exception("watching attributes")
         return False
 
-    def _meet(self, frame: FrameType) -> None:
+    def _watch_call(self, frame: FrameType) -> None:
         """Find the objects of a call of a function that names watched attributes."""
         original = original_of(frame.f_code)
         function = user_function_of(frame.f_code if original is None else original)
@@ -306,7 +306,7 @@ class AttributeWatch(ChainingTracer):
 
     def _where(self, frame: FrameType, traced: _Local | None) -> str:
         """Name the user's line that ran before the change was seen. Only the main thread's lines are followed."""
-        others = " or by another thread" if self._has_met_threads or _has_other_threads() else ""
+        others = " or by another thread" if self._has_seen_threads or _has_other_threads() else ""
         if traced is not None and traced.is_generated:
             return f"by compiled code{others}"
         if traced is not None:

@@ -77,7 +77,7 @@ class StepSharing:
             self._give_up_steps(thread_id)
         elif command == "setExceptionBreakpoints":
             self.exception_filters = frozenset(str(name) for name in arguments.get("filters") or ())
-            self._agent.arm()
+            self._agent.update_hooks()
         elif command == "pause":
             self._request_pause(thread_id)
 

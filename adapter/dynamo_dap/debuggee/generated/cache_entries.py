@@ -156,7 +156,7 @@ class CacheEntries:
         compile_id = str(entry.compile_id)
         references = references_of(entry)
         code = entry.code  # held: another thread may drop the entry
-        generated = self._codes.meet(code)
+        generated = self._codes.add(code)
         if generated.code_if_alive is None:
             return None
         held = held_by(entry, [graph for _, graph in references.graphs])

@@ -34,7 +34,7 @@ class CallEntries:
         """``number``: the number of the call that is about to run on this thread; see ``_count``."""
         self._are_wanted = False
 
-    def arm(self) -> bool:
+    def update_hooks(self) -> bool:
         """Apply a change of breakpoints; return whether any cached call may have to stop. Runs on any thread."""
         wanted = self._cached_calls is not None and self._cached_calls.are_wanted()
         if self._are_wanted and not wanted and self._cached_calls is not None:
@@ -203,7 +203,7 @@ class GradientEntries:
         self._backward = backward
         self._are_wanted = False
 
-    def arm(self) -> bool:
+    def update_hooks(self) -> bool:
         """Apply a change of breakpoints; return whether any backward pass may have to stop. Runs on any thread."""
         wanted = self._backward is not None and self._backward.are_wanted()
         if self._are_wanted and not wanted and self._backward is not None:

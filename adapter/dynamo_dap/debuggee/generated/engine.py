@@ -1,9 +1,9 @@
 """Stops generated code at instructions, with its value stack: the run-time engine.
 
-``arm`` runs on any thread and decides which hooks are installed; everything else runs on the program's threads, inside
-hooks. One per process, made when the program imports Dynamo. Without breakpoints and steps only two hooks are
-installed, which cost nothing. One runs at the end of each compile, to save facts that Dynamo then forgets; the other
-runs at torch's breakpoint marker in generated code.
+``update_hooks`` runs on any thread and decides which hooks are installed; everything else runs on the program's
+threads, inside hooks. One per process, made when the program imports Dynamo. Without breakpoints and steps only two
+hooks are installed, which cost nothing. One runs at the end of each compile, to save facts that Dynamo then forgets;
+the other runs at torch's breakpoint marker in generated code.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class RunTimeEngine:
 
     # -- arming ----------------------------------------------------------------------------------------------------
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Install the hooks that breakpoints, steps and pause requests need; remove others. Runs on any thread."""
         if NOTIFICATION.problem is not None:
             return
@@ -157,7 +157,7 @@ class RunTimeEngine:
 
     def _what_is_wanted(self) -> _Wants:
         host = self._host
-        cached_calls, gradients = self._calls.arm(), self._gradients.arm()
+        cached_calls, gradients = self._calls.update_hooks(), self._gradients.update_hooks()
         now = _Wants(
             cached_calls=cached_calls,
             gradients=gradients,
@@ -177,7 +177,7 @@ class RunTimeEngine:
         """Count the calls of generated code from now on, to the end of the session. Runs on any thread."""
         if not self.counts_calls:
             self.counts_calls = True
-            self.arm()
+            self.update_hooks()
 
     def _watch_again(self, wants: _Wants) -> None:
         """Apply a change of breakpoints to code that is watched or running."""
@@ -239,7 +239,7 @@ class RunTimeEngine:
             self._events.passes(known, code)
             return
         self._drop_step_that_ran_off()
-        generated = self.codes.meet(code)
+        generated = self.codes.add(code)
         generated.hits += self.counts_calls
         is_noted = self._calls.about_to_run(generated)
         if wants.breakpoints:

@@ -299,7 +299,7 @@ class GeneratedCodes:
         """Return the facts of ``code``, or None. Cheap: called at every instruction."""
         return self._by_id.get(id(code))
 
-    def meet(self, code: CodeType) -> GeneratedCode:
+    def add(self, code: CodeType) -> GeneratedCode:
         """Return the facts of ``code``, which Dynamo generated."""
         known = self._by_id.get(id(code))
         if known is not None:
@@ -320,12 +320,12 @@ class GeneratedCodes:
         known = self._by_id.get(id(code))
         if known is not None:
             return known
-        return self.meet(code) if original_of(code) is not None else None
+        return self.add(code) if original_of(code) is not None else None
 
     def versions(self, generated: GeneratedCode) -> list[GeneratedCode]:
         """Return the versions of ``generated``, oldest first: see ``versions_of``. The next call runs the last one."""
         code = generated.code_if_alive
-        return [generated] if code is None else [self.meet(version) for version in versions_of(code)]
+        return [generated] if code is None else [self.add(version) for version in versions_of(code)]
 
     def at_address(self, address: int) -> GeneratedCode | None:
         """Return the code object that contains ``address`` or ends there, or None.

@@ -17,7 +17,7 @@ from types import CodeType
 from dynamo_dap.debuggee.bytecode.decompiling import decompiled
 from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
-from dynamo_dap.debuggee.bytecode.symbolic_execution import Said, Vocabulary
+from dynamo_dap.debuggee.bytecode.symbolic_execution import DecompiledStatement, Vocabulary
 from dynamo_dap.debuggee.bytecode.written_values import ATTRIBUTES
 from dynamo_dap.debuggee.generated.listing import Explanation, Group, Listing, shortened
 from dynamo_dap.debuggee.generated.purpose import PROFILING, Kind
@@ -59,10 +59,14 @@ class StatementListing:
         """List ``code``, made from ``original``; ``listing`` is the same code in the other form."""
         self._listing = listing
         self._table = depths.table
-        self.said, self._names = decompiled(depths, listing.flow, _vocabulary(code, original))
+        self.statements, self._names = decompiled(depths, listing.flow, _vocabulary(code, original))
         self.lines = [*_heading(code, original, self._table), *self._body()]
         self._line_of = [number for number, line in enumerate(self.lines, 1) for _ in _indices(line)]
-        self._said_of = [number for number, said in enumerate(self.said) for _ in range(said.first, said.last + 1)]
+        self._numbers = [
+            number
+            for number, statement in enumerate(self.statements)
+            for _ in range(statement.first, statement.last + 1)
+        ]
 
     def text(self) -> str:
         """Return the whole document."""
@@ -78,10 +82,10 @@ class StatementListing:
 
     def is_same_statement(self, one: int, other: int) -> bool:
         """Return whether two instructions belong to one statement, or to one purpose without a statement."""
-        number = self._said_of[one]
-        if number != self._said_of[other]:
+        number = self._numbers[one]
+        if number != self._numbers[other]:
             return False
-        return self.said[number].text is not None or self._listing.group_of(one) == self._listing.group_of(other)
+        return self.statements[number].text is not None or self._listing.group_of(one) == self._listing.group_of(other)
 
     def names_on_stack(self, index: int) -> dict[int, str]:
         """Return slot -> the statements' name of its value before the instruction ``index``."""
@@ -100,39 +104,39 @@ class StatementListing:
         shown = self.lines[line - 1] if 0 < line <= len(self.lines) else None
         if shown is None or shown.first is None:
             return None
-        said = self.said[self._said_of[shown.first]]
-        if said.text is None:
+        statement = self.statements[self._numbers[shown.first]]
+        if statement.text is None:
             return self._listing.explanation(shown.first + 1)
-        group = self._group_behind(said) or self._listing.group_of(said.last)
+        group = self._group_behind(statement) or self._listing.group_of(statement.last)
         instructions = tuple(self._listing.line(self._table[index]) for index in _indices(shown))
-        return Explanation(said.text, group.purpose, instructions)
+        return Explanation(statement.text, group.purpose, instructions)
 
     def _body(self) -> Iterator[Line]:
-        indented = [f"{_INDENT * (said.depth + 1)}{said.text or ''}" for said in self.said]
+        indented = [f"{_INDENT * (statement.depth + 1)}{statement.text or ''}" for statement in self.statements]
         column = max((len(text) for text in indented if len(text) <= _REMARK_COLUMN), default=0)
-        for said, text in zip(self.said, indented, strict=True):
-            if said.text is None:
-                for index in range(said.first, said.last + 1):
+        for statement, text in zip(self.statements, indented, strict=True):
+            if statement.text is None:
+                for index in range(statement.first, statement.last + 1):
                     yield Line(f"{text}# {self._listing.line(self._table[index])}", index, index)
             else:
-                remark = self._remark(said)
+                remark = self._remark(statement)
                 line = f"{text:<{column}}  # {remark}" if remark else text
-                yield Line(shortened(line, _MAXIMUM_LINE), said.first, said.last)
+                yield Line(shortened(line, _MAXIMUM_LINE), statement.first, statement.last)
 
-    def _remark(self, said: Said) -> str:
-        patches = self._listing.patches(range(said.first, said.last + 1))
-        return "   ".join(part for part in (self._remark_of_statement(said), patches) if part)
+    def _remark(self, statement: DecompiledStatement) -> str:
+        patches = self._listing.patches(range(statement.first, statement.last + 1))
+        return "   ".join(part for part in (self._remark_of_statement(statement), patches) if part)
 
-    def _remark_of_statement(self, said: Said) -> str:
-        output = _OUTPUT.match(said.text or "")
+    def _remark_of_statement(self, statement: DecompiledStatement) -> str:
+        output = _OUTPUT.match(statement.text or "")
         if output is not None:
             return self._listing.output(int(output[1]))
-        group = self._group_behind(said)
+        group = self._group_behind(statement)
         return "" if group is None else _REMARKS[group.purpose.kind] or self._listing.users_lines(group)
 
-    def _group_behind(self, said: Said) -> Group | None:
+    def _group_behind(self, statement: DecompiledStatement) -> Group | None:
         """Return the group of instructions of a statement, if it says more than the statement."""
-        for index in range(said.last, said.first - 1, -1):
+        for index in range(statement.last, statement.first - 1, -1):
             group = self._listing.group_of(index)
             if group.purpose.kind in _REMARKS:
                 return group

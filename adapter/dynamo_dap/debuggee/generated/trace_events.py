@@ -146,7 +146,7 @@ class _ThreadTracer(ChainingTracer):
         if expected is None or frame.f_code is not expected:
             return local
         self._expected = None
-        return self._trace(self._codes.meet(expected), frame, local)
+        return self._trace(self._codes.add(expected), frame, local)
 
     def _trace(self, generated: GeneratedCode, frame: FrameType, before: TraceFunction | None) -> TraceFunction:
         """Trace one frame, and pass the events on to ``before``."""

@@ -1,11 +1,11 @@
 """Links a thread's attempts: the running one, abandoned ones, and the part before a graph break.
 
-Each has its own past. When Dynamo abandons an attempt and restarts, the user can still select the attempt's snapshots,
-but no step leads there. The part after a graph break is a separate trace. Steps back from its beginning lead to the end
-of the attempt before the break, or of the saved trace of the cache entry that ran before, with this call's inputs. The
-saved trace is used for cached calls, and if Dynamo continued at the break without a restart, so that the attempt is
-lost. Runs on the tracing thread, except ``StateLogs.want``; attempts live until the function or the call that they lead
-to has ended.
+Each has its own history. When Dynamo abandons an attempt and restarts, the user can still select the attempt's
+snapshots, but no step leads there. The part after a graph break is a separate trace. Steps back from its beginning lead
+to the end of the attempt before the break, or of the saved trace of the cache entry that ran before, with this call's
+inputs. The saved trace is used for cached calls, and if Dynamo continued at the break without a restart, so that the
+attempt is lost. Runs on the tracing thread, except ``StateLogs.want``; attempts live until the function or the call
+that they lead to has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse
-from dynamo_dap.debuggee.history.time_travel import Destination, LinesWithBreakpoints, Past, Place, Stops
+from dynamo_dap.debuggee.history.time_travel import Destination, LinesWithBreakpoints, Place, Stops, TraceHistory
 from dynamo_dap.debuggee.numerics.not_finite import NAN, kinds_of
 from dynamo_dap.debuggee.torch_api.data_dependence import node_of_symbol
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
@@ -49,9 +49,9 @@ _MAXIMUM_REASON = 100
 
 @dataclass(eq=False)
 class Attempt:
-    """A past that steps back can reach."""
+    """A history that steps back can reach."""
 
-    past: Past
+    history: TraceHistory
     abandoned: AbandonedAttempt | None = None
     """The kept attempt; None for the running one, and for a cached call's saved trace."""
     before: Attempt | None = None
@@ -84,10 +84,10 @@ class Attempt:
 
     def show(self, destination: Destination) -> None:
         """Show the state of a destination."""
-        self.past.show(destination.shown, as_result=destination.shown != destination.place.at)
+        self.history.show(destination.shown, as_result=destination.shown != destination.place.at)
 
 
-StopsOf = Callable[[Past], Stops]
+StopsOf = Callable[[TraceHistory], Stops]
 
 
 class Attempts:
@@ -99,7 +99,7 @@ class Attempts:
         self.present = known[-1]
         self._offsets = [0]
         for each in known[:-1]:
-            self._offsets.append(self._offsets[-1] + each.past.end)
+            self._offsets.append(self._offsets[-1] + each.history.end)
 
     # -- numbers of snapshots, over all attempts --------------------------------------------------------------------
 
@@ -114,61 +114,61 @@ class Attempts:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def back(self, attempt: Attempt, place: Place, step: Step, stops: StopsOf) -> tuple[Attempt, Destination]:
-        """Return the destination of a step back: see ``Past.back``."""
+        """Return the destination of a step back: see ``TraceHistory.back``."""
         if step.kind is StepKind.TO_SNAPSHOT:
             attempt, at = self._attempt_at(step.target)
-            return attempt, Destination.at(max(attempt.past.beginning, min(at, attempt.past.end - 1)), "goto")
+            return attempt, Destination.at(max(attempt.history.beginning, min(at, attempt.history.end - 1)), "goto")
         beginning: tuple[Attempt, Destination] | None = None
         while True:
             try:
                 with attempt.looking():
-                    destination = attempt.past.back(place, step, stops(attempt.past))
+                    destination = attempt.history.back(place, step, stops(attempt.history))
             except CannotReuse as problem:
                 assert beginning is not None, "one stands somewhere"
                 return beginning[0], replace(beginning[1], remark=f"what was before cannot be shown: {problem}")
             if attempt is not self.present:
-                attempt.past.show(None)
+                attempt.history.show(None)
             if not destination.is_beginning or attempt.before is None:
                 return attempt, destination
             beginning = attempt, destination
             attempt = attempt.before
-            place = Place(attempt.past.end)
+            place = Place(attempt.history.end)
 
     def forward(
         self, attempt: Attempt, destination: Destination, now: Place, step: Step | None, stops: StopsOf
     ) -> tuple[Attempt, Destination] | None:
-        """Return the destination of a step forward before ``now`` in the running trace: see ``Past.forward``."""
+        """Return the destination of a step forward, before ``now`` in a running trace; see ``TraceHistory.forward``."""
         while True:
-            end = now if attempt is self.present else Place(attempt.past.end)
+            end = now if attempt is self.present else Place(attempt.history.end)
             try:
                 with attempt.looking():
-                    found = attempt.past.forward(destination, end, step, stops(attempt.past))
+                    found = attempt.history.forward(destination, end, step, stops(attempt.history))
             except CannotReuse:  # the user has removed these breakpoints since
                 found = None
             if found is not None or attempt is self.present:
                 return None if found is None else (attempt, found)
-            attempt.past.show(None)
+            attempt.history.show(None)
             after = next((each for each in reversed(self.all) if each.before is attempt), None)
             if after is None:
                 return None
             attempt = after
-            destination = Destination(Place(attempt.past.beginning - 1, is_after=True), "entry")
+            destination = Destination(Place(attempt.history.beginning - 1, is_after=True), "entry")
 
     def statements_between(self, attempt: Attempt, at: int, now: Place) -> int | None:
         """Return the number of statements before ``now``; None if the attempt does not lead there."""
         total = 0
         while attempt is not self.present:
-            total += attempt.past.statements_between(at, attempt.past.end)
+            total += attempt.history.statements_between(at, attempt.history.end)
             after = next((each for each in reversed(self.all) if each.before is attempt), None)
             if after is None:
                 return None
-            attempt, at = after, after.past.beginning - 1
-        return total + attempt.past.statements_between(at, now.at)
+            attempt, at = after, after.history.beginning - 1
+        return total + attempt.history.statements_between(at, now.at)
 
     def mark(self, attempt: Attempt) -> str:
         """Return the timeline's heading of an attempt; empty for a single trace."""
         index = self.all.index(attempt)
-        run = attempt.past.identity.attempt
+        run = attempt.history.identity.attempt
         parts: list[str] = []
         is_kept = attempt.abandoned is None
         if attempt.before is not None and (run == 0 or is_kept or attempt is self.present):
@@ -199,7 +199,7 @@ class Standpoint:
         """Start at ``place`` in ``attempt``; ``breakpoint_lines`` are the lines with breakpoints."""
         self._attempts = attempts
         self._running = attempt
-        self._past = attempt.past
+        self._history = attempt.history
         self._place, self._at = place, place.at
         self._breakpoint_lines = breakpoint_lines
 
@@ -208,9 +208,9 @@ class Standpoint:
         attempts = self._attempts
         statements: list[tuple[int, Attempt, int, str]] = []
         for attempt in attempts.all:
-            past, mark = attempt.past, attempts.mark(attempt)
-            for at in range(past.beginning, past.end):
-                if past.begins_statement(at):
+            history, mark = attempt.history, attempts.mark(attempt)
+            for at in range(history.beginning, history.end):
+                if history.begins_statement(at):
                     statements.append((attempts.number(attempt, at), attempt, at, mark))
                     mark = ""
         count = min(count, _MAXIMUM_ENTRIES)
@@ -222,7 +222,7 @@ class Standpoint:
         return TimelineBody([self._entry(*each) for each in shown], len(statements), current, start)
 
     def _entry(self, number: int, attempt: Attempt, at: int, mark: str) -> TimelineEntry:
-        snapshot = attempt.past.snapshot(at)
+        snapshot = attempt.history.snapshot(at)
         then = snapshot.frames[0]
         return TimelineEntry(
             snapshot=number,
@@ -240,28 +240,28 @@ class Standpoint:
         return self._attempts.number(self._running, self._origin(depth, name, what))
 
     def _origin(self, depth: int, name: str, what: str) -> int:
-        past, at = self._past, self._at
-        frames = past.snapshot(at).frames
+        history, at = self._history, self._at
+        frames = history.snapshot(at).frames
         if depth >= len(frames):
             raise _no_origin("only a traced function has a history")
         if what == MADE:
             node = node_of_symbol(name, frames[depth].frame) or name
-            return _found(past.made_at(at, node), f"no statement of this trace has added a node '{name}'")
+            return _found(history.made_at(at, node), f"no statement of this trace has added a node '{name}'")
         value = frames[depth].frame.lookup(name)
         if value is MISSING:
             raise _no_origin(f"'{name}' is not a local variable here")
         if what == MUTATED:
             return _found(
-                past.changed_at(at, frames[depth].frame, name),
+                history.changed_at(at, frames[depth].frame, name),
                 f"this trace has not changed the object of '{name}'",
             )
         if what == GUARDED_AT:
             source = frames[depth].frame.source_of(value)
-            found = None if source is None else past.guarded_at(at, source)
+            found = None if source is None else history.guarded_at(at, source)
             return _found(found, f"no guard depends on '{name}' yet")
         if what == BECAME_NAN:
             return self._first_nan(frames[depth].frame, value, name)
-        bound = past.bound_at(self._place, frames[depth].frame, name, frames[depth].frame.local(name))
+        bound = history.bound_at(self._place, frames[depth].frame, name, frames[depth].frame.local(name))
         return _found(bound, f"'{name}' came with the call: this trace has not assigned it")
 
     def _first_nan(self, frame: TracedFrame, value: object, name: str) -> int:
@@ -274,7 +274,7 @@ class Standpoint:
             except NoRealValue:
                 continue
             if has_nan:
-                snapshot = self._past.made_at(self._at, node.name)
+                snapshot = self._history.made_at(self._at, node.name)
                 return _found(snapshot, f"'{node.name}', which '{name}' is computed from, came with a NaN")
         raise _no_origin(f"neither '{name}' nor anything that it is computed from has a NaN")
 

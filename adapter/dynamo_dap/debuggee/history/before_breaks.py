@@ -39,22 +39,22 @@ def locals_before_break(frame: TracedFrame, attempt: Attempt) -> dict[str, Value
         missing = [name for name in missing if name not in found]
         if not missing:
             break
-        if before.past.is_of(function):
+        if before.history.is_of(function):
             found.update(_values_at_end(before, missing))
     return {name: found[name] for name in function.co_varnames + function.co_cellvars if name in found}
 
 
 def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
     """Return the variables of an attempt's outermost function when the attempt ended."""
-    past = attempt.past
+    history = attempt.history
     with contextlib.suppress(CannotReuse), attempt.looking():
-        past.show(past.end - 1)
+        history.show(history.end - 1)
         try:
-            frame = past.chain(past.end - 1)[-1]
+            frame = history.chain(history.end - 1)[-1]
             view, values = TracedView(frame), dict(frame.locals())
             return {name: _as_before(view.value(values[name], name)) for name in names if name in values}
         finally:
-            past.show(None)
+            history.show(None)
     return {}
 
 

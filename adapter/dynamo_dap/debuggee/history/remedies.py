@@ -145,7 +145,7 @@ class TrialRun(SilentRun):
         self.truths: list[bool | None] = []
         """For each visit of the fix's line: whether the condition of the fix holds in this call."""
         self.is_complete = self._is_over = False
-        self.met: _Ended | None = None
+        self.ended: _Ended | None = None
         self.lines: list[tuple[CodeType, int]] = []
         """Where each function was when the trial ended."""
         self.problem: str | None = None
@@ -185,17 +185,19 @@ class TrialRun(SilentRun):
         self.lines = [(each.code, each.line) for each in innermost.with_callers()]
         place = _Place.of(innermost)
         if not is_graph_break(exception):
-            self.met = _Ended(place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}")
+            self.ended = _Ended(
+                place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}"
+            )
             return
         # The user does not edit a library's code.
         innermost = user_frame(innermost) if self._host.options.just_my_code else innermost
         place = _Place.of(innermost)
         found = data_dependence_of(exception, innermost)
         if found is None:
-            self.met = _Ended(place, facts_of_break(exception).kind)
+            self.ended = _Ended(place, facts_of_break(exception).kind)
         else:
             holds = None if found.user_condition is None else _truth(innermost, found.user_condition, self._host)
-            self.met = _Ended(place, found.text, found.user_condition, found.user_opposite, holds)
+            self.ended = _Ended(place, found.text, found.user_condition, found.user_opposite, holds)
 
 
 class _Trials(Deferred):
@@ -299,10 +301,10 @@ class Remedies:
             said = change.effect if change is not None else _effect(run.truths, is_branch=untaken is not None)
             needed = [f"{each.statement} at {each.place.text}" for each in checks[own:]]
             besides = f", with {' and '.join(needed)}" if needed else ""
-            met = run.met
-            if run.problem is not None or (met is None and not run.is_complete):
+            ended = run.ended
+            if run.problem is not None or (ended is None and not run.is_complete):
                 return f"cannot be tried: {run.problem or 'the trace ended early'}"
-            if met is None:
+            if ended is None:
                 return f"passes{besides}: the trace reaches its end; {said}"
             if change is not None and not change.is_passed(run, met):
                 return f"does not help: {met.text}"
@@ -313,7 +315,7 @@ class Remedies:
             condition = met.condition if met.holds else met.opposite
             check = _Check(met.place, f"torch._check({condition})", condition)
             if check in checks:
-                return f"does not help: Dynamo still has to decide {met.text}"
+                return f"does not help: Dynamo still has to decide {ended.text}"
             checks = [*checks, check]
 
     def _trace(self, run: TrialRun, held: TracedFrame, change: _Change | None) -> None:
@@ -337,7 +339,7 @@ class Remedies:
             ):
                 run_replay(run, take, one_graph=is_full)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
-            if run.met is None and run.problem is None:
+            if run.ended is None and run.problem is None:
                 log_exception("trying a fix")
                 run.problem = f"{type(problem).__name__}: {(str(problem).strip().splitlines() or [''])[0]}"
 

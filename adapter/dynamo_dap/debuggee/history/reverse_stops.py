@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
-from dynamo_dap.debuggee.history.time_travel import Past, StoppingEvent, has_written
+from dynamo_dap.debuggee.history.time_travel import StoppingEvent, TraceHistory, has_written
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -30,10 +30,10 @@ AddressOf = Callable[[TracedFrame, int], int]
 class ReverseStops:
     """Finds the stops of a reverse step. It counts no hits and logs nothing: the trace has already done both."""
 
-    def __init__(self, host: Host, past: Past, address_of: AddressOf) -> None:
+    def __init__(self, host: Host, history: TraceHistory, address_of: AddressOf) -> None:
         """Use ``address_of``, which returns the address of an instruction of a traced function."""
         self._host = host
-        self._past = past
+        self._history = history
         self._address_of = address_of
         self._facts = CodeFactsCache()
         self._watched = [entry for entry in host.breakpoints.data if entry.access != GUARDED]
@@ -48,10 +48,10 @@ class ReverseStops:
     def hits(self, at: int, point: TracePoint) -> list[int]:
         """Return the breakpoints that stop, by the trace's own hit counts."""
         candidates = [each for each in self._candidates(point) if each.conditions.log_message is None]
-        stopped = self._past.stopped.get(at, ())
+        stopped = self._history.stopped.get(at, ())
         candidates = [each for each in candidates if each.conditions.hit_condition is None or each.id in stopped]
         if any(each.conditions.condition is not None for each in candidates):
-            self._past.show(at)
+            self._history.show(at)
         return self._holding(candidates, point.frame, point.index)
 
     def _candidates(self, point: TracePoint) -> list[LineBreakpoint]:
@@ -69,30 +69,30 @@ class ReverseStops:
     @property
     def has_events(self) -> bool:
         """Return whether a data breakpoint or an event of the trace can stop."""
-        return bool(self._watched or self._past.events)
+        return bool(self._watched or self._history.events)
 
-    def met(self, at: int) -> StoppingEvent | None:
+    def event_at(self, at: int) -> StoppingEvent | None:
         """Return the change of a watched value, or the event, at a snapshot."""
-        return self._data_met(at) or self._event_met(at)
+        return self._change_at(at) or self._event_at(at)
 
-    def _event_met(self, at: int) -> StoppingEvent | None:
+    def _event_at(self, at: int) -> StoppingEvent | None:
         on = {*self._host.breakpoints.exception_filters, *self._host.eager_debugger.exception_filters}
         data = {entry.id for entry in self._host.breakpoints.data}
-        for event in reversed(self._past.events.get(at, ())):
+        for event in reversed(self._history.events.get(at, ())):
             hit = [each for each in event.hit if each in data]
             if hit or not on.isdisjoint(event.filters):
                 return StoppingEvent("data breakpoint" if hit else "exception", event.raised, hit)
         return None
 
-    def _data_met(self, at: int) -> StoppingEvent | None:
+    def _change_at(self, at: int) -> StoppingEvent | None:
         found = self._watched_at(at)
         if not found:
             return None
-        past = self._past
-        written = past.written(at)
-        past.show(at)
+        history = self._history
+        written = history.written(at)
+        history.show(at)
         before = [state_of(frame, entry.variable.name) for entry, frame in found]
-        past.show(at + 1, as_result=True)
+        history.show(at + 1, as_result=True)
         changes: dict[DataEntry, str] = {}
         for (entry, frame), then in zip(found, before, strict=True):
             name = entry.variable.name
@@ -102,21 +102,21 @@ class ReverseStops:
                 text = mutation(name, then, now)
             if text is not None:
                 changes[entry] = text
-        frame = past.snapshot(at + 1).frames[0].frame
+        frame = history.snapshot(at + 1).frames[0].frame
         hit = self._stopping(at, list(changes), frame) if changes else []
         texts = [text for entry, text in changes.items() if entry.id in hit]
         return StoppingEvent("data breakpoint", data_changed("; ".join(texts)), hit, as_result=True) if hit else None
 
     def _stopping(self, at: int, entries: Sequence[DataEntry], frame: TracedFrame) -> list[int]:
-        stopped = self._past.stopped.get(at, ())
+        stopped = self._history.stopped.get(at, ())
         known = [each for each in entries if each.conditions.hit_condition is None or each.id in stopped]
         return self._holding(known, frame, frame.index)
 
     def _watched_at(self, at: int) -> list[tuple[DataEntry, TracedFrame]]:
         """Return data breakpoints whose variable the snapshot's instruction may have changed, with their functions."""
-        if not self._watched or at + 1 >= self._past.end:
+        if not self._watched or at + 1 >= self._history.end:
             return []
-        snapshot, after = self._past.snapshot(at), self._past.snapshot(at + 1)
+        snapshot, after = self._history.snapshot(at), self._history.snapshot(at + 1)
         found: list[tuple[DataEntry, TracedFrame]] = []
         for then in snapshot.frames:
             entries = self._entries_of(then.frame)
@@ -125,7 +125,7 @@ class ReverseStops:
             )
             if now is None or self._facts.of(then.frame).is_resume_prologue(then.at):
                 continue
-            is_changed = snapshot.changes != after.changes or bool(self._past.written(at))
+            is_changed = snapshot.changes != after.changes or bool(self._history.written(at))
             for entry in entries:
                 name = entry.variable.name
                 if is_changed or then.locals.get(name) is not now.locals.get(name):
@@ -148,12 +148,12 @@ class StopsOfCall(ReverseStops):
     def __init__(
         self,
         host: Host,
-        past: Past,
+        history: TraceHistory,
         address_of: AddressOf,
         unreported: Callable[[Sequence[LineBreakpoint], TracePoint], Sequence[LineBreakpoint]],
     ) -> None:
         """Use ``unreported``, which returns the breakpoints that may stop."""
-        super().__init__(host, past, address_of)
+        super().__init__(host, history, address_of)
         self._unreported = unreported
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
@@ -161,16 +161,16 @@ class StopsOfCall(ReverseStops):
         candidates = self._candidates(point)
         if not candidates:
             return []
-        self._past.show(at)
+        self._history.show(at)
         current_run().reaches(point.frame, candidates)
         return self._noted(at, self._should_stop(self._unreported(candidates, point), point.frame, point.index))
 
-    def met(self, at: int) -> StoppingEvent | None:
+    def event_at(self, at: int) -> StoppingEvent | None:
         """Return the change of a watched value at a snapshot, and note the hit."""
-        met = self._data_met(at)
-        if met is not None:
-            self._noted(at, met.hit)
-        return met
+        event = self._change_at(at)
+        if event is not None:
+            self._noted(at, event.hit)
+        return event
 
     def _stopping(self, at: int, entries: Sequence[DataEntry], frame: TracedFrame) -> list[int]:
         return self._should_stop(entries, frame, frame.index)
@@ -181,7 +181,7 @@ class StopsOfCall(ReverseStops):
 
     def _noted(self, at: int, hit: list[int] | Sequence[int]) -> list[int]:
         if hit:
-            self._past.stopped.setdefault(at, set()).update(hit)
+            self._history.stopped.setdefault(at, set()).update(hit)
         return list(hit)
 
 

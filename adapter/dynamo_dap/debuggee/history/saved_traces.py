@@ -19,7 +19,7 @@ from weakref import ref
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_one_of
 from dynamo_dap.debuggee.history.state_log import StateLog
-from dynamo_dap.debuggee.history.time_travel import Past
+from dynamo_dap.debuggee.history.time_travel import TraceHistory
 from dynamo_dap.debuggee.torch_api.isolation import global_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.real_values import restore_values, set_version
@@ -92,13 +92,13 @@ class TraceDependent(Protocol):
 class SavedTrace:
     """A trace that every call of its cache entry can use."""
 
-    def __init__(self, trace: CompleteTrace, past: Past, log: StateLog, call: CachedCall) -> None:
-        """Save ``trace``, a trace of ``call``, with its ``log`` and ``past``. The log must show the present.
+    def __init__(self, trace: CompleteTrace, history: TraceHistory, log: StateLog, call: CachedCall) -> None:
+        """Save ``trace``, a trace of ``call``, with its ``log`` and ``history``. The log must show the present.
 
         Raises:
             CannotReuse: some object of the program cannot be found again.
         """
-        self.past = past
+        self.history = history
         self.dependents: WeakSet[TraceDependent] = WeakSet()
         """The objects that refer to it."""
         self.code: ref[types.CodeType] | None = None

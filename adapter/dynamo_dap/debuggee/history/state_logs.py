@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, all_before
 from dynamo_dap.debuggee.history.saved_traces import CallObjects, SavedTrace
 from dynamo_dap.debuggee.history.state_log import StateLog
-from dynamo_dap.debuggee.history.time_travel import Past
+from dynamo_dap.debuggee.history.time_travel import TraceHistory
 from dynamo_dap.debuggee.history.trace_changes import CHANGES, STATE_LOG
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, resume_function
@@ -52,7 +52,7 @@ class SavedTraces:
         self.all.append(saved)
         if code is not None:
             saved.code = weakref.ref(code, lambda _: self._drop(saved))
-        while len(self.all) > 1 and sum(each.past.end for each in self.all) > MAXIMUM_SAVED:
+        while len(self.all) > 1 and sum(each.history.end for each in self.all) > MAXIMUM_SAVED:
             self.all.pop(0).close()
 
     def _drop(self, saved: SavedTrace) -> None:
@@ -85,7 +85,7 @@ class _BegunCall:
     def attempt(self, frame: types.FrameType) -> Attempt:
         """Return the call's saved trace as an attempt for steps back; ``frame`` runs the call's code."""
         given = replace(self.given, call=replace(self.given.call, frame=frame))
-        return Attempt(self.saved.past, before=self.before, use=lambda: self.saved.used_for(given, waits=False))
+        return Attempt(self.saved.history, before=self.before, use=lambda: self.saved.used_for(given, waits=False))
 
 
 class BegunCalls:
@@ -213,15 +213,15 @@ class StateLogs(CompileObserver):
         self._has_gap = False
         log = self._log = CHANGES.log = StateLog(frame)
         self._attempt = frame.attempt
-        past = Past(log, self._facts, progress, just_my_code=self._just_my_code())
-        self._running = Attempt(past, AbandonedAttempt(frame), before)
+        history = TraceHistory(log, self._facts, progress, just_my_code=self._just_my_code())
+        self._running = Attempt(history, AbandonedAttempt(frame), before)
         return log
 
     def _is_restart(self, progress: TraceProgress) -> bool:
         attempt = self._running
         if attempt is None or not attempt.is_given_up or self._thread != threading.get_ident():
             return False
-        return bool(attempt.past.identity.compile_id == progress.identity.compile_id)
+        return bool(attempt.history.identity.compile_id == progress.identity.compile_id)
 
     def _set_aside(self) -> Attempt | None:
         """Keep the abandoned attempt; return the attempts before it."""
@@ -258,7 +258,7 @@ class StateLogs(CompileObserver):
         function = user_function_of(code)
         for thread, attempt in reversed(self._earlier):
             leads_here = attempt.code is not None and (below is None or attempt.leads_from(below.f_code))
-            if thread == threading.get_ident() and leads_here and attempt.past.is_of(function):
+            if thread == threading.get_ident() and leads_here and attempt.history.is_of(function):
                 return attempt
         return None
 
@@ -286,23 +286,23 @@ class StateLogs(CompileObserver):
         """Return the attempts that lead to the frame's trace; None if its own is unknown."""
         if self._running is None or self._attempt is not frame.attempt:
             return None
-        identity, before = self._running.past.identity, all_before(self._running)
+        identity, before = self._running.history.identity, all_before(self._running)
         mine = [
             attempt
             for thread, attempt in self._earlier
             if thread == threading.get_ident()
             and attempt not in before
-            and attempt.past.identity.compile_id == identity.compile_id
+            and attempt.history.identity.compile_id == identity.compile_id
         ]
         return Attempts([*reversed(before), *mine, self._running])
 
-    def take(self, output: object) -> tuple[Past, StateLog] | None:
+    def take(self, output: object) -> tuple[TraceHistory, StateLog] | None:
         """Return the history of the attempt that wrote ``output``, to keep it; None if it is incomplete."""
         attempt, log = self._running, self._log
         if attempt is None or log is None or self._attempt is not output or log.forgotten:
             return None
         self._running = self._log = self._attempt = CHANGES.log = None
-        return attempt.past, log
+        return attempt.history, log
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Note the end of this thread's compile, and the generated code, if any."""
@@ -313,8 +313,8 @@ class StateLogs(CompileObserver):
         attempt = self._running
         if attempt is None or self._thread != threading.get_ident():
             return
-        compile_id = attempt.past.identity.compile_id
-        mine = [each for thread, each in self._earlier if each.past.identity.compile_id == compile_id]
+        compile_id = attempt.history.identity.compile_id
+        mine = [each for thread, each in self._earlier if each.history.identity.compile_id == compile_id]
         last = mine[-1] if mine and generated is not None else None
         if last is not None and (
             last.abandoned is None or not last.abandoned.ended_at_break or not last.abandoned.can_outlive_compile
@@ -324,7 +324,7 @@ class StateLogs(CompileObserver):
             if each is not last:
                 self._close(each)
         if last is not None and last.abandoned is not None:
-            last.past.outlive_trace()
+            last.history.outlive_trace()
             try:
                 with last.looking():
                     note_expressions(last.abandoned.frame)
@@ -358,7 +358,7 @@ class StateLogs(CompileObserver):
         if self._thread not in (None, threading.get_ident()):
             return
         if self._running is not None:
-            self._running.past.close()
+            self._running.history.close()
             if self._running.abandoned is not None:
                 self._running.abandoned.close()
         self._running = self._log = self._attempt = CHANGES.log = None
@@ -370,7 +370,7 @@ class StateLogs(CompileObserver):
                 each.before = None
         if attempt.use is not None:  # the trace is kept for later calls
             return
-        attempt.past.close()
+        attempt.history.close()
         if attempt.abandoned is not None:
             attempt.abandoned.close()
 

@@ -1,8 +1,8 @@
-"""Steps through a held trace's past: backwards, and forwards again to the present.
+"""Steps through a held trace's history: backwards, and forwards again to the present.
 
 The trace's log (``history.state_log``) has its state at every line. A step back restores one of these states, and the
 thread is held there as usual; before Dynamo continues, the present state is restored. Runs on the tracing thread; a
-``Past`` lives as long as its log.
+``TraceHistory`` lives as long as its log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, StepKind
-from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
+from dynamo_dap.debuggee.agent.user_code import is_user_file, replaces_builtin
 from dynamo_dap.debuggee.history.snapshots import PastFrame, Snapshot
 from dynamo_dap.debuggee.history.state_log import StateLog
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoppingEvent:
-    """An event of a past instruction that stops."""
+    """An event of an earlier instruction that stops."""
 
     reason: str
     """DAP's ``stopped.reason``."""
@@ -63,12 +63,12 @@ class Stops(Protocol):
     def hits(self, at: int, point: TracePoint) -> list[int]:
         """Return the ids of the breakpoints that stop at a snapshot, given by number and point."""
 
-    def met(self, at: int) -> StoppingEvent | None:
+    def event_at(self, at: int) -> StoppingEvent | None:
         """Return the event of a snapshot's instruction that stops, or None."""
 
     @property
     def has_events(self) -> bool:
-        """Whether ``met`` can return an event."""
+        """Whether ``event_at`` can return an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Destination:
     hit: Sequence[int] = ()
     """The ids of the breakpoints that caused the stop."""
     remark: str | None = None
-    met: StoppingEvent | None = None
+    event: StoppingEvent | None = None
     is_beginning: bool = False
     """Whether nothing precedes it."""
 
@@ -91,14 +91,14 @@ class Destination:
         return cls(Place(at), reason, hit, remark)
 
     @classmethod
-    def at_event(cls, at: int, met: StoppingEvent) -> Destination:
+    def at_event(cls, at: int, event: StoppingEvent) -> Destination:
         """Return a destination at an instruction's event."""
-        return cls(Place(at, is_after=True), met.reason, met.hit, met.raised.headline, met)
+        return cls(Place(at, is_after=True), event.reason, event.hit, event.raised.headline, event)
 
     @property
     def shown(self) -> int:
         """The number of the shown snapshot."""
-        return self.place.at + 1 if self.met is not None and self.met.as_result else self.place.at
+        return self.place.at + 1 if self.event is not None and self.event.as_result else self.place.at
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class _Begins:
     is_user_code: bool = False
 
 
-class Past:
+class TraceHistory:
     """One attempt's snapshots, for steps through them. They are numbered from the beginning of the log."""
 
     def __init__(self, log: StateLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
@@ -293,7 +293,7 @@ class Past:
         return self._statements
 
     def _is_user_code(self, path: str) -> bool:
-        return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
+        return (not self._just_my_code or is_user_file(path)) and not replaces_builtin(path)
 
     def point(self, at: int) -> TracePoint:
         """Return a snapshot as a point for the stepping rules."""
@@ -357,8 +357,8 @@ class Past:
                 if step is not None and outcome(step, point) is Outcome.STOP:
                     return Destination.at(later, "step")
             is_between = place < Place(later, is_after=True) < end
-            if is_between and stops.has_events and (met := stops.met(later)) is not None:
-                return Destination.at_event(later, met)
+            if is_between and stops.has_events and (event := stops.event_at(later)) is not None:
+                return Destination.at_event(later, event)
         return None
 
     def back(self, place: Place, step: Step, stops: Stops) -> Destination:
@@ -373,8 +373,8 @@ class Past:
         may_stop = self._may_stop(snapshots, stops.breakpoint_lines)
         for earlier in reversed(snapshots if stops.has_events else sorted(may_stop)):
             is_before = Place(earlier, is_after=True) < place
-            if is_before and stops.has_events and (met := stops.met(earlier)) is not None:
-                return Destination.at_event(earlier, met)
+            if is_before and stops.has_events and (event := stops.event_at(earlier)) is not None:
+                return Destination.at_event(earlier, event)
             if Place(earlier) < place and earlier in may_stop and (hit := stops.hits(earlier, self.point(earlier))):
                 return Destination.at(earlier, "breakpoint", hit)
         return self._first()

@@ -19,13 +19,13 @@ from dynamo_dap.debuggee.history.before_breaks import locals_before_break
 from dynamo_dap.debuggee.history.remedies import Remedies
 from dynamo_dap.debuggee.history.reverse_stops import AddressOf, ReverseStops, StopsOfCall
 from dynamo_dap.debuggee.history.state_logs import StateLogs
-from dynamo_dap.debuggee.history.time_travel import Destination, Past, Place
+from dynamo_dap.debuggee.history.time_travel import Destination, Place, TraceHistory
 from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import frames_of
 from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, TracePoint, current_run
 from dynamo_dap.debuggee.trace.stepping import ends_at, origin_of
-from dynamo_dap.debuggee.trace.stop_texts import explain, headline, in_the_past
+from dynamo_dap.debuggee.trace.stop_texts import explain, headline, headline_in_history
 from dynamo_dap.debuggee.values.model import ScopeOfFrame
 from dynamo_dap.protocol.contract import COMPILE_TIME
 
@@ -72,9 +72,9 @@ class TraceStops:
         progress = point.progress
         attempts, place = self._logs.attempts(frame), None
         if attempts is not None:
-            past = attempts.present.past
+            history = attempts.present.history
             # The instruction that raised or changed something has begun already.
-            place = past.present(frame, point.index)
+            place = history.present(frame, point.index)
             place = place._replace(is_after=place.is_after or raised is not None)
             past.stopped.setdefault(place.at, set()).update(hit or ())
         obstacle = None if raised is None else raised.obstacle
@@ -89,7 +89,7 @@ class TraceStops:
             hit_breakpoint_ids=hit or [],
             exception=raised,
             origin=origin_of(point, top),
-            past=None
+            history=None
             if attempts is None or place is None
             else Standpoint(attempts, attempts.present, place, self._host.breakpoints.lines_in),
             changes=current_run().changes,
@@ -121,13 +121,13 @@ class TraceStops:
         try:
             while True:
                 step = self._host.steps.current()
-                if step is not None and step.kind.is_in_the_past:
+                if step is not None and step.kind.goes_back:
                     attempt, destination = attempts.back(attempt, destination.place, step, self._stops_of)
                 elif destination is here:
                     return
                 elif (found := attempts.forward(attempt, destination, now, step, self._stops_of)) is not None:
                     attempt, destination = found
-                elif self._is_nothing_here(attempts.present.past, present.reason, now.at, point) and (
+                elif self._is_nothing_here(attempts.present.history, present.reason, now.at, point) and (
                     step is None or (attempt is attempts.present and not ends_at(step, point))
                 ):
                     return
@@ -136,7 +136,7 @@ class TraceStops:
                 if attempt is attempts.present and destination.place == now:
                     again = self._present_stop(present, destination.remark)
                     destination = here
-                    attempt.past.show(None)
+                    attempt.history.show(None)
                     if self._hold(again, top):
                         return
                     continue
@@ -144,15 +144,15 @@ class TraceStops:
                     attempt.show(destination)
                     stop = self._stop_at(attempts, attempt, destination, now, top)
                     was_changed = self._hold(stop, top, is_over=attempt is not attempts.present)
-                    attempt.past.show(None)
+                    attempt.history.show(None)
                 if was_changed:
                     return
         finally:
-            attempts.present.past.show(None)
+            attempts.present.history.show(None)
 
-    def _is_nothing_here(self, past: Past, reason: str, at: int, point: TracePoint) -> bool:
+    def _is_nothing_here(self, history: TraceHistory, reason: str, at: int, point: TracePoint) -> bool:
         """Return whether nothing stops at the present place now, where the thread had stopped for ``reason``."""
-        return reason not in ("exception", "data breakpoint") and not self._stops_of(past).hits(at, point)
+        return reason not in ("exception", "data breakpoint") and not self._stops_of(history).hits(at, point)
 
     def _present_stop(self, stop: Stop, remark: str | None) -> Stop:
         """Return a stop as it is when the user comes back to it, or could not leave it (``remark`` says why).
@@ -173,26 +173,26 @@ class TraceStops:
         is_step = destination.reason == "breakpoint" and destination.hit and not left
         return replace(destination, reason="step" if is_step else destination.reason, hit=left)
 
-    def _stops_of(self, past: Past) -> ReverseStops:
-        return ReverseStops(self._host, past, self._address_of)
+    def _stops_of(self, history: TraceHistory) -> ReverseStops:
+        return ReverseStops(self._host, history, self._address_of)
 
     def walk(self, present: Attempt) -> None:
         """Walk through a cached call's saved trace, and hold the thread wherever the call stops."""
-        top, past, attempt = caller_frame(), present.past, present
-        destination = furthest = Destination(Place(past.beginning - 1, is_after=True), "entry")
-        past.stopped.clear()
+        top, history, attempt = caller_frame(), present.history, present
+        destination = furthest = Destination(Place(history.beginning - 1, is_after=True), "entry")
+        history.stopped.clear()
         self.visits.settle()
         attempts = Attempts([*reversed(all_before(present)), present])
         while True:
             step = self._host.steps.current()
-            if step is not None and step.kind.is_in_the_past:
+            if step is not None and step.kind.goes_back:
                 attempt, destination = attempts.back(attempt, destination.place, step, self._stops_of)
             elif attempt is not present or destination.place < furthest.place:
                 before_it = attempts.forward(attempt, destination, furthest.place, step, self._stops_of)
                 if before_it is not None:
                     attempt, destination = before_it
-                elif self._passes_furthest(past, furthest, step, destination if attempt is present else None):
-                    found = self._further(past, furthest, step, destination if attempt is present else furthest)
+                elif self._passes_furthest(history, furthest, step, destination if attempt is present else None):
+                    found = self._further(history, furthest, step, destination if attempt is present else furthest)
                     if found is None:
                         return
                     attempt, destination, furthest = present, found, found
@@ -200,7 +200,7 @@ class TraceStops:
                     furthest = self._destination_now(furthest)
                     attempt, destination = present, furthest
             else:
-                found = self._further(past, destination, step, destination)
+                found = self._further(history, destination, step, destination)
                 if found is None:
                     return
                 destination = furthest = found
@@ -211,29 +211,33 @@ class TraceStops:
                 if self._hold(stop, top, is_over=attempt is not present):
                     return
 
-    def _further(self, past: Past, furthest: Destination, step: Step | None, origin: Destination) -> Destination | None:
+    def _further(
+        self, history: TraceHistory, furthest: Destination, step: Step | None, origin: Destination
+    ) -> Destination | None:
         """Return the walk's next stop in a saved trace; ``origin`` is where ``step`` began."""
-        stops = StopsOfCall(self._host, past, self._address_of, self.unreported)
-        return past.forward(furthest, Place(past.end), step, stops, origin=origin)
+        stops = StopsOfCall(self._host, history, self._address_of, self.unreported)
+        return history.forward(furthest, Place(history.end), step, stops, origin=origin)
 
-    def _passes_furthest(self, past: Past, furthest: Destination, step: Step | None, start: Destination | None) -> bool:
+    def _passes_furthest(
+        self, history: TraceHistory, furthest: Destination, step: Step | None, start: Destination | None
+    ) -> bool:
         """Return whether nothing stops at ``furthest``, the newest point; ``step`` began at ``start``, if known."""
         at = furthest.place.at
-        if not self._is_nothing_here(past, furthest.reason, at, past.point(at)):
+        if not self._is_nothing_here(history, furthest.reason, at, history.point(at)):
             return False
         if step is None or start is None:
             return step is None
-        return not ends_at(replace(step, origin=past.origin(start)), past.point(at))
+        return not ends_at(replace(step, origin=history.origin(start)), history.point(at))
 
     def _stop_at(
         self, attempts: Attempts, attempt: Attempt, destination: Destination, now: Place | None, top: types.FrameType
     ) -> Stop:
         """Return the stop at a destination before ``now``; None for ``now`` if a walk stops there."""
-        past, raised = attempt.past, None if destination.met is None else destination.met.raised
-        origin = past.origin(destination)
+        history, raised = attempt.history, None if destination.event is None else destination.event.raised
+        origin = history.origin(destination)
         if now is not None:
             statements = attempts.statements_between(attempt, destination.place.at, now)
-            text = in_the_past(origin.frame, origin.identity, statements=statements, remark=destination.remark)
+            text = headline_in_history(origin.frame, origin.identity, statements=statements, remark=destination.remark)
             described = text
         elif raised is not None:
             described, text = raised.headline, raised.text
@@ -243,13 +247,13 @@ class TraceStops:
         return Stop(
             engine=COMPILE_TIME,
             reason=destination.reason,
-            frames=lambda: self._frames(past.chain(destination.shown), top, attempt),
+            frames=lambda: self._frames(history.chain(destination.shown), top, attempt),
             description=described,
             text=text,
             hit_breakpoint_ids=list(destination.hit),
             exception=raised,
             origin=origin,
-            past=Standpoint(attempts, attempt, destination.place, self._host.breakpoints.lines_in),
+            history=Standpoint(attempts, attempt, destination.place, self._host.breakpoints.lines_in),
             changes=current_run().changes,
         )
 

@@ -44,7 +44,7 @@ class LoweringStops(CompileObserver):
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Install the hooks that breakpoints and steps need now, and remove others."""
         wanted = self._host.options.compile_time and bool(self._host.breakpoints.lines_of_mode(LOWERING))
         HOOKS.want(self, (CompileObserver.graph_made,) if wanted else ())
@@ -105,7 +105,7 @@ class LoweringStops(CompileObserver):
                     text=text,
                     hit_breakpoint_ids=hit,
                     origin=_Origin(path, line),
-                    no_past="lowering has no history: set the breakpoint, and compile again",
+                    no_history="lowering has no history: set the breakpoint, and compile again",
                 )
             )
         self._step_in()

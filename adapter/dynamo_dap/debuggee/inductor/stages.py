@@ -47,7 +47,7 @@ class StageCollector(CompileObserver, StageObserver):
         """By Dynamo's compile id, which repeats in a program that resets Dynamo."""
         self._lock = reentrant_lock("explored compiles", Level.FEATURES)
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Explore from now on, if ``is_wanted`` says so."""
         if self._is_wanted():
             HOOKS.want(self, (CompileObserver.compile_began, CompileObserver.graph_made))

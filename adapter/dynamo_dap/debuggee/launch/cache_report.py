@@ -119,7 +119,7 @@ class _OwnEntries:
         from dynamo_dap.debuggee.launch.recording import make_recorder
 
         recorder = make_recorder(lambda: None, lambda: False, lambda text: None)
-        recorder.arm()
+        recorder.update_hooks()
         compiles = CompileRecorder(log_exception)
         compiles.install()
         self._codes = GeneratedCodes(compiles, lambda: STATEMENTS)
@@ -129,7 +129,7 @@ class _OwnEntries:
         self.entries = CacheEntries(self._codes, known_of(recorder.record), lambda: self._notifier.is_installed)
 
     def _about_to_run(self, code: CodeType) -> None:
-        self._codes.meet(code).hits += 1
+        self._codes.add(code).hits += 1
 
 
 _lock = lock("own entries", Level.PROCESS)

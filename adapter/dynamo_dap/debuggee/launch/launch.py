@@ -148,7 +148,9 @@ def _begin_exploring(path: str) -> None:
     try:
         from dynamo_dap.debuggee.launch.recording import make_explorer
 
-        make_explorer(lambda: None, lambda: True, _print_problem, lambda: Path(own_path(path, STAGES_SUFFIX))).arm()
+        make_explorer(
+            lambda: None, lambda: True, _print_problem, lambda: Path(own_path(path, STAGES_SUFFIX))
+        ).update_hooks()
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
         log_exception("beginning to explore")
         _print_problem(f"dynamo-dap: cannot explore with this torch: {type(error).__name__}: {error}\n")

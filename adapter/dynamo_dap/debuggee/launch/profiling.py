@@ -54,7 +54,7 @@ def begin_profile(
     _profiler.on_end = while_modules_are_imported(_profiler.import_by_program)
     if is_child:
         _profiler.on_compiled = _KeptProfile(_profiler, Path(stem)).write
-    when_dynamo_is_imported(functools.partial(_arm, _profiler))
+    when_dynamo_is_imported(functools.partial(_install_profiler, _profiler))
     atexit.register(_write, _profiler, Path(stem), report)
 
 
@@ -80,9 +80,9 @@ def profiled_functions() -> list[ProfiledFunction]:
     ][:_FUNCTIONS]
 
 
-def _arm(profiler: Profiler) -> None:
+def _install_profiler(profiler: Profiler) -> None:
     try:
-        profiler.arm()
+        profiler.install()
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("beginning the profile")
         sys.stderr.write(f"dynamo-dap: cannot profile with this torch: {type(error).__name__}: {error}\n")

@@ -146,7 +146,7 @@ class OwnRecording:
         """Record from now on, or from the program's import of Dynamo."""
         with self._lock:
             self._is_begun = True
-            self._forget = when_dynamo_is_imported(self._arm)
+            self._forget = when_dynamo_is_imported(self._begin)
 
     def end(self) -> None:
         """Stop recording, and remove everything from the program."""
@@ -156,7 +156,7 @@ class OwnRecording:
             if self._recorder is not None:
                 self._recorder.close()
 
-    def _arm(self) -> None:
+    def _begin(self) -> None:
         with self._lock:
             if self._is_begun:
                 self._record()
@@ -167,7 +167,7 @@ class OwnRecording:
                 self._recorder = Recorder(
                     self.record, guard_texts, lambda event: None, lambda: False, time.perf_counter
                 )
-            self._recorder.arm()
+            self._recorder.update_hooks()
             self.problem = "; ".join(self._recorder.problems()) or None
         except Exception as error:  # noqa: BLE001  (this may run inside the program's own import of torch)
             log_exception("beginning a record")

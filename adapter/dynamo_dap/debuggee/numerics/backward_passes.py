@@ -427,7 +427,7 @@ class BackwardPasses:
                 hit_breakpoint_ids=list(hit),
                 exception=raised,
                 origin=BackwardOrigin(kept, visit.depth),
-                no_past=_NO_PAST,
+                no_history=_NO_HISTORY,
             )
         )
 
@@ -461,7 +461,7 @@ def _headline(kept: KeptCall, visit: Visit) -> str:
     return f"the gradient of line {visit.line} has arrived, in the backward pass of {which} [{call.compile_id}]"
 
 
-_NO_PAST = (
+_NO_HISTORY = (
     "a backward pass has no history: set a breakpoint of mode 'backward' on the line, which stops in the next "
     "backward pass of the call"
 )

@@ -138,7 +138,7 @@ class ValueStops(CallObserver, CompileObserver):
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Observe the calls of graphs while a filter is on."""
         wanted = [name for name in _FEATURES if name in self._host.breakpoints.exception_filters]
         limit = self._limit(wanted) if wanted and self._host.options.compile_time else None

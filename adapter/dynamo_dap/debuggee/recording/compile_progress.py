@@ -38,7 +38,7 @@ class CompileProgress(CompileObserver):
         """Functions by compile id: a backward pass is compiled later than the forward pass."""
         self._patches = Patches(self.feature, self.close)
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Report from now on, if the client shows progress."""
         if not self._is_wanted():
             self.close()

@@ -138,22 +138,22 @@ def _data_symbol(symbol: DataSymbol) -> RecordedSymbol:
     return RecordedSymbol(symbol.name, symbol.user_name, symbol.operation, place(symbol.place), symbol.range)
 
 
-def cache_lookup(met: CacheLookupFacts) -> CacheLookup:
+def cache_lookup(event: CacheLookupFacts) -> CacheLookup:
     """Return the answer of a cache of compiled graphs."""
-    parts = [text_of(part, _PART) for part in met.parts[:_PARTS]]
-    reason = None if met.reason is None else text_of(met.reason.strip(), _MESSAGE)
-    return CacheLookup(met.cache, met.result, met.key, reason, parts)
+    parts = [text_of(part, _PART) for part in event.parts[:_PARTS]]
+    reason = None if event.reason is None else text_of(event.reason.strip(), _MESSAGE)
+    return CacheLookup(event.cache, event.result, event.key, reason, parts)
 
 
-def cuda_graph(met: CudaGraphFacts) -> CudaGraph:
+def cuda_graph(event: CudaGraphFacts) -> CudaGraph:
     """Return an event of a CUDA graph."""
     return CudaGraph(
-        outcome=met.outcome,
-        cause=met.cause,
-        text=text_of(met.text, _MAXIMUM_LENGTH),
-        place=place(met.place),
-        caller=place(met.caller),
-        is_backward=met.is_backward,
+        outcome=event.outcome,
+        cause=event.cause,
+        text=text_of(event.text, _MAXIMUM_LENGTH),
+        place=place(event.place),
+        caller=place(event.caller),
+        is_backward=event.is_backward,
     )
 
 
@@ -237,7 +237,7 @@ def guard_failure(failure: Failure, frame: object) -> GuardFailure:
         place=place(failure.place),
         value_then=then,
         value_now=now,
-        text=_said(failure.expression),
+        text=_plain_text(failure.expression),
         hint=failure.hint and text_of(failure.hint, _MESSAGE),
     )
 
@@ -264,7 +264,7 @@ def guards(compiling: FrameCompile, built: Sequence[BuiltGuard]) -> tuple[int, l
 @functools.lru_cache(maxsize=1024)
 def _guard(expression: str, check: str, at: Place | None, source: str | None = None) -> Guard:
     """Return one guard. Most are shared with the compile before, such as torch's global state."""
-    return Guard(text_of(expression, _MAXIMUM_LENGTH), check, at, source, _said(expression))
+    return Guard(text_of(expression, _MAXIMUM_LENGTH), check, at, source, _plain_text(expression))
 
 
 def sizes(found: Sequence[SizeFacts], specializations: Sequence[Specialization]) -> list[Size]:
@@ -302,7 +302,7 @@ def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard
     return _guard(expression, known.check, at, as_the_user_wrote(known.name) if known.name else None)
 
 
-def _said(expression: str) -> str | None:
+def _plain_text(expression: str) -> str | None:
     text = text_of(guard_text(expression), _MAXIMUM_LENGTH)
     return None if text == expression else text
 

@@ -182,7 +182,7 @@ class Profiler(CompileObserver):
 
     # -- beginning and end: the main thread ------------------------------------------------------------------------
 
-    def arm(self) -> None:
+    def install(self) -> None:
         """Profile Dynamo and the backends from now on."""
         self._is_enabled = True
         HOOKS.around = self._around

@@ -72,7 +72,7 @@ from dynamo_dap.records.events import (
     CallRaised,
     CompileBegan,
     CompileEnded,
-    CudaGraphMet,
+    CudaGraphEvent,
     Event,
     FilesWritten,
     FrameSkipped,
@@ -113,7 +113,7 @@ EVENTS = (
     CompileObserver.frame_skipped,
     CompileObserver.specialized,
     CompileObserver.limit_exceeded,
-    CompileObserver.cuda_graph_met,
+    CompileObserver.cuda_graph_event,
 )
 _MAXIMUM_LENGTH = 2000
 _STACK = 50
@@ -193,7 +193,7 @@ class Recorder(CompileObserver):
 
     # -- the agent's side: any thread ------------------------------------------------------------------------------
 
-    def arm(self, *, notes_calls: bool = False) -> None:
+    def update_hooks(self, *, notes_calls: bool = False) -> None:
         """Record from now on; ``notes_calls`` also notes calls that raise, at a cost for each call."""
         HOOKS.want(self, EVENTS)
         if notes_calls:
@@ -455,14 +455,14 @@ class Recorder(CompileObserver):
             name, at = function_of(code, getattr(frame, "f_locals", None) or {})
             self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _MAXIMUM_LENGTH), at)))
 
-    def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
+    def cuda_graph_event(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
         """Record a CUDA graph's event, for the compile that it belongs to."""
         recorded = self._recorded(compiling)
         identifier = self._newest.get(facts.compile_id or "") if recorded is None else recorded.id
         if identifier is not None:
-            met = cuda_graph(facts)
-            self._see(met.place, met.caller)
-            self._take(CudaGraphMet(identifier, met))
+            event = cuda_graph(facts)
+            self._see(event.place, event.caller)
+            self._take(CudaGraphEvent(identifier, event))
 
     def cache_answered(self, met: CacheLookupFacts, code: types.CodeType | None = None) -> None:
         """Record the answer of a cache: of this compile, or of the next one of ``code``."""

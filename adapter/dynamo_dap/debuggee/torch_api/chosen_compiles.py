@@ -44,7 +44,7 @@ class ChosenCompiles:
         self._functions: tuple[str, ...] = ()
         self._unmatched: set[str] = set()
         """The entries of ``_functions`` that no call has matched yet."""
-        self._met: set[str] = set()
+        self._seen_names: set[str] = set()
         """Names of the functions that run eagerly because they were not chosen."""
         self._skipped: dict[int, weakref.ref[CodeType]] = {}
         """The code of these functions, by ``id``."""
@@ -60,7 +60,7 @@ class ChosenCompiles:
         """Compile only ``functions`` (names, or files) and their callees; everything if there are none."""
         FUNCTIONS.require()
         self._functions = tuple(functions)
-        self._unmatched, self._met = set(functions), set()
+        self._unmatched, self._seen_names = set(functions), set()
         self._let_compile()
         self._wrap_callback(FUNCTIONS.resolve(_CALLBACK))
         # Calls must not use earlier compiles either.
@@ -119,14 +119,14 @@ class ChosenCompiles:
         function = user_function_of(code)
         matching = {wanted for wanted in self._functions if _matches(wanted, function)}
         self._unmatched -= matching
-        if not matching and len(self._met) < _MOST_NAMES:
-            self._met.add(qualified_name(function))
+        if not matching and len(self._seen_names) < _MOST_NAMES:
+            self._seen_names.add(qualified_name(function))
         return bool(matching)
 
     def unmatched(self) -> list[str]:
         """Return a sentence for each name or file of ``compile_only`` that has matched no call so far."""
         return [
-            f'"compileOnly": nothing that is compiled is called "{wanted}"{nearest(wanted, self._met)}'
+            f'"compileOnly": nothing that is compiled is called "{wanted}"{nearest(wanted, self._seen_names)}'
             for wanted in self._functions
             if wanted in self._unmatched
         ]

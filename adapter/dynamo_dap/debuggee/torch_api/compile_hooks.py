@@ -160,7 +160,7 @@ class CompileObserver:
     def guard_added(self, guard: RequestedGuard) -> None:
         """Observe the first request for a guard."""
 
-    def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
+    def cuda_graph_event(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
         """Observe an event of a CUDA graph; ``compiling`` is None in a run of the program and for a backward pass."""
 
 
@@ -180,7 +180,7 @@ class CompileHooks:
         self._patches = {name: Patches(hook.feature.name) for name, hook in _HOOKS.items()}
         self._current = threading.local()
         self.cuda_graphs = CudaGraphHooks(
-            lambda facts: self.notify(CompileObserver.cuda_graph_met, self.current, facts)
+            lambda facts: self.notify(CompileObserver.cuda_graph_event, self.current, facts)
         )
         self._count = 0
         self.around: Callable[[CompileObserver], contextlib.AbstractContextManager[None]] | None = None
@@ -206,7 +206,7 @@ class CompileHooks:
             for name, hook in _HOOKS.items():
                 needed = any(self._wanted[event] for event in hook.events)
                 self._set(name, hook, needed or (is_any and hook.feature is COMPILES))
-            self.cuda_graphs.want(wanted=bool(self._wanted[CompileObserver.cuda_graph_met]))
+            self.cuda_graphs.want(wanted=bool(self._wanted[CompileObserver.cuda_graph_event]))
 
     def _removing(self, observer: CompileObserver) -> Callable[[], None]:
         reference = weakref.ref(observer)
@@ -227,7 +227,7 @@ class CompileHooks:
         """Return a sentence for each of ``events`` that this torch cannot report."""
         features = [hook.feature for hook in _HOOKS.values() if not set(events).isdisjoint(hook.events)]
         problems = [feature.problem for feature in features if feature.problem is not None]
-        return problems + (self.cuda_graphs.problems() if CompileObserver.cuda_graph_met in events else [])
+        return problems + (self.cuda_graphs.problems() if CompileObserver.cuda_graph_event in events else [])
 
     @property
     def current(self) -> FrameCompile | None:
@@ -482,7 +482,7 @@ _HOOKS = {
             CompileObserver.graph_made,
             CompileObserver.graph_cut,
             CompileObserver.backend_failed,
-            CompileObserver.cuda_graph_met,
+            CompileObserver.cuda_graph_event,
         ),
     ),
     "guards": _Hook(GUARDS, _BUILD_GUARDS, _build_guards, (CompileObserver.guards_made,)),

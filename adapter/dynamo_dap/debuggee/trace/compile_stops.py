@@ -97,7 +97,7 @@ EVENTS = {
     SPECIALIZE: (CompileObserver.specialized,),
     GUARD: (CompileObserver.guard_added,),
     LIMIT: (CompileObserver.limit_exceeded,),
-    CUDA_GRAPH: (CompileObserver.cuda_graph_met,),
+    CUDA_GRAPH: (CompileObserver.cuda_graph_event,),
 }
 """The exception filters of compile-time debugging, with the torch events that each needs."""
 
@@ -147,7 +147,7 @@ class CompileStops(CompileObserver):
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
-    def arm(self) -> None:
+    def update_hooks(self) -> None:
         """Observe the events of the active filters."""
         wanted = self._host.options.compile_time
         active = [name for name in EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
@@ -306,7 +306,7 @@ class CompileStops(CompileObserver):
 
     # -- CUDA graphs -----------------------------------------------------------------------------------------------
 
-    def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
+    def cuda_graph_event(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
         """Stop in the trace of a skipped graph, and in a call that records again or overwrites an output."""
         if facts.outcome == RECORDED or facts.cause == FORWARD or not self._is_on(CUDA_GRAPH):
             return

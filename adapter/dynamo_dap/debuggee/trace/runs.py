@@ -296,9 +296,9 @@ def current_run() -> TraceRun:
 class LineTraces:
     """Counts the running traces that need line hooks even without breakpoints. One for each engine."""
 
-    def __init__(self, arm: Callable[[], None]) -> None:
-        """Call ``arm`` when the needed hooks change."""
-        self._arm = arm
+    def __init__(self, update_hooks: Callable[[], None]) -> None:
+        """Call ``update_hooks`` when the needed hooks change."""
+        self._update_hooks = update_hooks
         self._running: list[TraceRun] = []
 
     @property
@@ -315,9 +315,9 @@ class LineTraces:
     def running(self, run: TraceRun) -> Iterator[None]:
         """Report the lines of ``run``, whose trace runs inside this context."""
         self._running.append(run)
-        self._arm()
+        self._update_hooks()
         try:
             yield
         finally:
             self._running.remove(run)
-            self._arm()
+            self._update_hooks()

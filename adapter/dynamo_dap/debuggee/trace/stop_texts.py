@@ -372,7 +372,9 @@ def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
     return text if identity.attempt == 0 else f"{text}, attempt {identity.attempt + 1}"
 
 
-def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: int | None, remark: str | None) -> str:
+def headline_in_history(
+    frame: TracedFrame, identity: CompileIdentity, *, statements: int | None, remark: str | None
+) -> str:
     """Return the headline of a stop at an earlier statement of a trace: ``Tracing fn [0/0], 12 statements back``.
 
     ``statements`` is None in an attempt that Dynamo abandoned.

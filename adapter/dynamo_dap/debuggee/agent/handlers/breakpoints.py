@@ -47,7 +47,7 @@ def set_breakpoints(agent: Agent, arguments: SetBreakpointsArguments) -> SetBrea
     if not arguments.source.path:
         return SetBreakpointsResponseBody([_unbound("breakpoints need a file", one.line) for one in requested])
     bound = agent.breakpoints.set_lines(arguments.source.path, requested, agent.options)
-    agent.arm()
+    agent.update_hooks()
     return SetBreakpointsResponseBody([one.as_dap() for one in bound])
 
 
@@ -57,7 +57,7 @@ def set_function_breakpoints(
 ) -> SetFunctionBreakpointsResponseBody:
     """Replace the function breakpoints."""
     bound = agent.breakpoints.set_functions(arguments.breakpoints, bind_function)
-    agent.arm()
+    agent.update_hooks()
     return SetFunctionBreakpointsResponseBody([one.as_dap() for one in bound])
 
 
@@ -71,7 +71,7 @@ def set_exception_breakpoints(
     problems = [_problem_of_filter(name, condition) for name, condition in asked]
     usable = {name: condition for (name, condition), problem in zip(asked, problems, strict=True) if problem is None}
     agent.breakpoints.set_exception_filters(usable)
-    agent.arm()
+    agent.update_hooks()
     return SetExceptionBreakpointsResponseBody(
         [Breakpoint(verified=problem is None, message=problem, reason=problem and "failed") for problem in problems]
     )
@@ -132,7 +132,7 @@ def data_breakpoint_info(
 def set_data_breakpoints(agent: Agent, arguments: SetDataBreakpointsArguments) -> SetDataBreakpointsResponseBody:
     """Replace the data breakpoints."""
     bound = agent.breakpoints.set_data(arguments.breakpoints)
-    agent.arm()
+    agent.update_hooks()
     return SetDataBreakpointsResponseBody([one.as_dap() for one in bound])
 
 
@@ -147,7 +147,7 @@ def set_instruction_breakpoints(
         unbound = Breakpoint(verified=False, message=problem, reason="failed")
         return SetInstructionBreakpointsResponseBody([unbound for _ in arguments.breakpoints])
     answers = engine.set_instruction_breakpoints(arguments.breakpoints)
-    agent.arm()
+    agent.update_hooks()
     return SetInstructionBreakpointsResponseBody(answers)
 
 
@@ -163,5 +163,5 @@ def _set_listing_breakpoints(
         return None
     answers = engine.set_listing_breakpoints(target, requested)
     if answers is not None:
-        agent.arm()
+        agent.update_hooks()
     return answers

@@ -58,7 +58,7 @@ def attach(agent: Agent, options: AgentOptions) -> AndThen:
     agent.breakpoints.bind_again(options)
     agent.torch_options.begin(options)
     # If the program has imported torch, its engines have hooks for the options of the previous session.
-    agent.arm()
+    agent.update_hooks()
     return AndThen(lambda: _begin(agent, options))
 
 
@@ -154,7 +154,7 @@ def _pause_of_frame(agent: Agent, arguments: RestartFrameArguments | RunBackArgu
 def restart_frame(agent: Agent, pause: Pause, arguments: RestartFrameArguments) -> None:
     """Go back in a trace, to where a function began."""
     frame, _ = agent.references.frame(arguments.frame_id)
-    _past_of(pause)
+    _history_of(pause)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
     _travel(agent, pause, StepKind.RESTART_FRAME, depth)
 
@@ -162,13 +162,13 @@ def restart_frame(agent: Agent, pause: Pause, arguments: RestartFrameArguments) 
 @handles_while_held(TIMELINE, TimelineArguments, _pause_of_thread)
 def timeline(agent: Agent, pause: Pause, arguments: TimelineArguments) -> TimelineBody:
     """Return the statements that a held trace has visited."""
-    return _past_of(pause).timeline(arguments.start, arguments.count)
+    return _history_of(pause).timeline(arguments.start, arguments.count)
 
 
 @handles_while_held(GO_TO, GoToSnapshotArguments, _pause_of_thread)
 def go_to_snapshot(agent: Agent, pause: Pause, arguments: GoToSnapshotArguments) -> None:
     """Go to a snapshot of a held trace."""
-    _past_of(pause)
+    _history_of(pause)
     _travel(agent, pause, StepKind.TO_SNAPSHOT, arguments.snapshot)
 
 
@@ -177,7 +177,7 @@ def run_back(agent: Agent, pause: Pause, arguments: RunBackArguments) -> None:
     """Go back to the origin of a value."""
     frame, _ = agent.references.frame(arguments.frame_id)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
-    snapshot = _past_of(pause).origin(depth, arguments.name, arguments.to)
+    snapshot = _history_of(pause).origin(depth, arguments.name, arguments.to)
     _travel(agent, pause, StepKind.TO_SNAPSHOT, snapshot)
 
 
@@ -230,8 +230,8 @@ def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None)
     if granularity is not None and granularity not in _GRANULARITIES:
         raise RequestError(f"unknown stepping granularity '{granularity}'", error_id=ErrorId.UNKNOWN_GRANULARITY)
     held = agent.threads.pause_of(thread_id)
-    if kind.is_in_the_past:
-        _past_of(held)
+    if kind.goes_back:
+        _history_of(held)
     step = _new_step(held, kind, granularity or "statement")
     return _resume(held, step)
 
@@ -246,12 +246,12 @@ def _new_step(held: Pause, kind: StepKind, granularity: str, target: int = 0) ->
     return Step(kind, granularity, held.stop.engine, held.stop.origin, target)
 
 
-def _past_of(held: Pause) -> History:
-    past = held.stop.past
-    if past is None:
+def _history_of(held: Pause) -> History:
+    history = held.stop.history
+    if history is None:
         raise RequestError(
-            held.stop.no_past,
+            held.stop.no_history,
             error_id=ErrorId.NO_PAST,
             message="noPast",
         )
-    return past
+    return history

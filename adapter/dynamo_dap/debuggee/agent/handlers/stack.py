@@ -10,7 +10,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles, handles_while_held
-from dynamo_dap.debuggee.agent.user_code import is_torch_file, stands_in_for_builtin
+from dynamo_dap.debuggee.agent.user_code import is_torch_file, replaces_builtin
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.bytecode.line_table import is_cell
 from dynamo_dap.debuggee.values.model import Location, ScopeOfFrame, VirtualSource
@@ -63,7 +63,7 @@ def _is_not_wanted(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
     An IDE selects the first frame that is not grey, so the stopped frame is not. If it is torch's Python version of a
     builtin, it is grey as well, and the IDE selects its caller.
     """
-    if isinstance(frame.source, str) and stands_in_for_builtin(frame.source):
+    if isinstance(frame.source, str) and replaces_builtin(frame.source):
         return True
     if is_top or frame.is_user_code:
         return False

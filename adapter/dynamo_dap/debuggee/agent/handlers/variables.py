@@ -109,7 +109,7 @@ def _mark(pause: Pause, variable: Variable, siblings: Children) -> str | None:
     """Return the facts about a variable that VS Code's menu needs."""
     value = variable.value
     is_tensor = value.children is not None and not value.lazy and value.children.is_of_tensor
-    if siblings.are_traced_locals and pause.stop.past is not None and variable.evaluate_name is not None:
+    if siblings.are_traced_locals and pause.stop.history is not None and variable.evaluate_name is not None:
         return TRACED_TENSOR if is_tensor else TRACED
     return TENSOR if is_tensor else None
 
