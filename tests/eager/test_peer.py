@@ -449,7 +449,7 @@ def pause(peer: Peer) -> None:
     frames = peer.ask("stackTrace", {"threadId": peer.thread_id})["stackFrames"]
     peer.frames = [frame for frame in frames if frame["name"] == "until_signal"]
     peer.note("paused", (body["reason"], len(peer.frames)))
-    peer.evaluate("told.append(True)", "repl")
+    peer.evaluate("signalled.append(True)", "repl")
     _to_end(peer)
 
 

@@ -141,7 +141,7 @@ def test_an_exported_program_accepts_what_the_report_says(tmp_path: Path, capsys
     assert program.weights == {"fc.weight": "f32[2, 4] cpu", "fc.bias": "f32[2] cpu"}
     assert main([str(tmp_path / "model.pt2")]) == 0
     printed = capsys.readouterr().out
-    assert "1 of aten.relu.default" in printed
+    assert "aten.relu.default: 1" in printed
     assert "raises an error for other sizes" in printed
     assert "other values of constants." in printed
 

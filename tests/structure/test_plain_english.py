@@ -15,12 +15,35 @@ from tests.structure.asserted_texts import long_texts
 from tests.structure.plain_english import Text, banned_in, long_sentences, user_texts
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 
+# Words that say nothing in names of modules, classes, functions, arguments and variables.
+_BANNED_IN_NAMES = frozenset(
+    [
+        "arm",
+        "armed",
+        "arrival",
+        "journey",
+        "journeys",
+        "mend",
+        "mended",
+        "moment",
+        "moments",
+        "stranger",
+        "strangers",
+        "tell",
+        "tells",
+        "told",
+        "whoever",
+    ]
+)
+# The key of version 0.2.0 for a snapshot's number is still accepted and sent.
+_KEPT_NAMES = frozenset({"moment"})
 # Commits before this rule keep their subjects. A date holds in shallow clones and after a rebase.
 _FIRST_COMMITS = "2026-11-24T19:05:00+00:00"
 _LONGEST_SUBJECT = 65
 # Folders that git ignores.
 _NOT_OURS = frozenset({"node_modules", "output", ".vscode-test"})
 _WAIVER = re.compile(r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|type: ?ignore(?:\[[\w,\s-]+\])?)(?P<reason>.*)$")
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # Verbs that end like a participle or a third person.
 _VERBS = re.compile(
     r"(?:Press|Pass|Process|Address|Express|Discuss|Guess|Focus|Canvas|Alias|Bring|String|Ring|Embed|Need|Feed|Seed|Speed|Shed)$"
@@ -74,6 +97,35 @@ def test_docstrings_of_functions_begin_with_a_verb_phrase() -> None:
                 if not docstring[0].isupper():
                     found.append(f"{module.path.relative_to(ROOT)}:{node.lineno}: {docstring[:60]}")
     assert not found, "\n".join(found)
+
+
+def test_names_follow_the_glossary() -> None:
+    paths = [*(module.path for module in adapter_modules()), *sorted((ROOT / "tests").rglob("*.py"))]
+    found = []
+    for path in paths:
+        if _NOT_OURS.isdisjoint(path.relative_to(ROOT).parts):
+            text = path.read_text(encoding="utf-8")
+            kept = _KEPT_NAMES if path.name == "contract.py" else frozenset()
+            found += [f"{path.relative_to(ROOT)}: {name}" for name in _unclear_names(path.stem, text) - kept]
+    assert not found, "\n".join(found)
+
+
+def _unclear_names(module: str, text: str) -> set[str]:
+    """Return the names in a module, and its own, that have a banned word."""
+    names = {module}
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                names.add(name)
+    return {name for name in names if _BANNED_IN_NAMES & set(re.findall(r"[a-z]+", _WORD.sub("_", name).lower()))}
+
+
+def test_unclear_names_are_found() -> None:
+    text = "class Journey:\n    def arm(self, told):\n        self.moment = aStranger = 1\nalarm = 2\n"
+    assert _unclear_names("arrival", text) == {"arrival", "Journey", "arm", "told", "moment", "aStranger"}
+    assert not _unclear_names("alarms", "def armada(mementos): pass")
 
 
 def test_each_waiver_has_its_own_reason() -> None:

@@ -132,6 +132,6 @@ def print_exported(path: Path, programs: Sequence[ExportedProgram], console: Con
             show(f"  and {len(program.weights) - _WEIGHTS} more")
         show("\nComputes")
         for name, count in program.operations.most_common(_OPERATIONS):
-            show(f"  {count} times {name}")
+            show(f"  {name}: {count}")
         if len(program.operations) > _OPERATIONS:
             show(f"  and {counted(len(program.operations) - _OPERATIONS, 'other operation')}")
