@@ -164,7 +164,8 @@ def _judged_by(
     allowed = off_eager.maximum((size * relative).clamp(max=absolute)) * _OF_EAGER
     rounded = size * (numbers.eps * _OF_ROUNDING) + numbers.tiny
     is_nearer = float(off.max()) <= float(off_eager.max()) and _rmse(off) <= _rmse(off_eager)
-    is_nearer = is_nearer and bool((off <= size * math.sqrt(numbers.eps)).all())  # half of the digits of small elements are right, too
+    # Half of the digits of small elements must be right, too.
+    is_nearer = is_nearer and bool((off <= size * math.sqrt(numbers.eps)).all())
     is_usual = bool((off <= rounded).all()) or (
         bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _OF_EAGER
     )
