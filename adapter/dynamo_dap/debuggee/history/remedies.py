@@ -109,9 +109,9 @@ class _Change:
     kind: str | None = None
     """The kind of graph break that has to go from the line; None if every one has to."""
 
-    def is_passed(self, run: TrialRun, met: _Ended) -> bool:
+    def is_passed(self, run: TrialRun, ended: _Ended) -> bool:
         """Return whether the trace got past the line."""
-        is_other = self.kind is not None and (met.condition is not None or met.text != self.kind)
+        is_other = self.kind is not None and (ended.condition is not None or ended.text != self.kind)
         return is_other or (self.place.code, self.place.line) not in run.lines
 
 
@@ -306,14 +306,14 @@ class Remedies:
                 return f"cannot be tried: {run.problem or 'the trace ended early'}"
             if ended is None:
                 return f"passes{besides}: the trace reaches its end; {said}"
-            if change is not None and not change.is_passed(run, met):
-                return f"does not help: {met.text}"
-            if met.condition is None or met.opposite is None:
-                return f"helps{besides}, up to the next graph break at {met.place.text}: {met.text}; {said}"
-            if met.holds is None or len(checks) - own >= _FURTHER:
-                return f"helps{besides}, and needs a further check at {met.place.text}: {met.text}; {said}"
-            condition = met.condition if met.holds else met.opposite
-            check = _Check(met.place, f"torch._check({condition})", condition)
+            if change is not None and not change.is_passed(run, ended):
+                return f"does not help: {ended.text}"
+            if ended.condition is None or ended.opposite is None:
+                return f"helps{besides}, up to the next graph break at {ended.place.text}: {ended.text}; {said}"
+            if ended.holds is None or len(checks) - own >= _FURTHER:
+                return f"helps{besides}, and needs a further check at {ended.place.text}: {ended.text}; {said}"
+            condition = ended.condition if ended.holds else ended.opposite
+            check = _Check(ended.place, f"torch._check({condition})", condition)
             if check in checks:
                 return f"does not help: Dynamo still has to decide {ended.text}"
             checks = [*checks, check]

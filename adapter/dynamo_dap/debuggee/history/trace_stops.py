@@ -76,7 +76,7 @@ class TraceStops:
             # The instruction that raised or changed something has begun already.
             place = history.present(frame, point.index)
             place = place._replace(is_after=place.is_after or raised is not None)
-            past.stopped.setdefault(place.at, set()).update(hit or ())
+            history.stopped.setdefault(place.at, set()).update(hit or ())
         obstacle = None if raised is None else raised.obstacle
         scopes = [] if obstacle is None else [self._remedies.scope(frame, obstacle, progress.identity.compile_id)]
         present = None if attempts is None else attempts.present

@@ -464,13 +464,13 @@ class Recorder(CompileObserver):
             self._see(event.place, event.caller)
             self._take(CudaGraphEvent(identifier, event))
 
-    def cache_answered(self, met: CacheLookupFacts, code: types.CodeType | None = None) -> None:
+    def cache_answered(self, event: CacheLookupFacts, code: types.CodeType | None = None) -> None:
         """Record the answer of a cache: of this compile, or of the next one of ``code``."""
-        identifier = self._newest.get(met.compile_id or "")
+        identifier = self._newest.get(event.compile_id or "")
         if identifier is not None:
-            self._take(CacheAnswered(identifier, facts.cache_lookup(met)))
+            self._take(CacheAnswered(identifier, facts.cache_lookup(event)))
         elif code is not None:
-            self._answered_before[id(code)] = code, met
+            self._answered_before[id(code)] = code, event
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Record the result of a compile."""
