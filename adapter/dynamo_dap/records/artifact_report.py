@@ -29,9 +29,9 @@ def print_saved_cache(path: Path, entries: Sequence[SavedEntry], console: Consol
         console.print(text, markup=False, highlight=False)
 
     size = sum(each.size for each in entries)
-    show(f"{path}: caches that torch saved, {counted(len(entries), 'artifact')}, {size / 1024:.0f} KiB")
+    show(f"{path}: saved caches of torch, {counted(len(entries), 'artifact')}, {size / 1024:.0f} KiB")
     _print_entries(entries, console)
-    show("\nA call hits an entry only if their keys are equal: dynamo-dap diff --caches shows where keys differ.")
+    show("\nA call hits an entry only if it has the same key. To compare keys: dynamo-dap diff --caches")
 
 
 def _print_entries(entries: Sequence[SavedEntry], console: Console) -> None:

@@ -115,7 +115,7 @@ def record_process(
         _is_recorded = True
         reporters.append(lambda line: report(f"{line}\n"))
         recorder = make_recorder(lambda: None, lambda: True, report, notes_traces=lambda: not is_profiling())
-        recorder.arm(notes_calls=True)
+        recorder.update_hooks(notes_calls=True)
         if with_settings:
             recorder.note_settings_once()
         if with_cache_keys:
