@@ -150,6 +150,7 @@ bench-details: $(READY)  ## More of each row of that table: model by model, othe
 	@$(BIN)/python tests/benchmarks/breakpoints.py
 	@$(BIN)/python tests/benchmarks/tensors.py
 	@$(BIN)/python -m tests.benchmarks.language_server
+	@$(BIN)/python -m tests.benchmarks.large_log
 
 # Where the suite takes a sample: tests/compile_time/samples.py.
 SAMPLED := $(addprefix tests/compile_time/test_,walks.py time_travel.py looking_changes_nothing.py cached_calls.py) \

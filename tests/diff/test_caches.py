@@ -238,6 +238,9 @@ def test_run_cold_and_warm(
     assert run(["--cold", "--warm", "--python", *python(), str(path), *argument]) == status
     printed = capsys.readouterr().out
     assert f", {1 - status} hit the caches" in printed
+    # The cost of both starts stands beside each other, by phase.
+    assert re.search(r"^compile time +\d+\.\d\d s +\d+\.\d\d s$", printed, re.MULTILINE), printed
+    assert re.search(r"^  backend +\d+\.\d\d s +\d+\.\d\d s$", printed, re.MULTILINE), printed
     if status:
         assert "program.py:5  return torch.addmm(x, x, x, alpha=FACTOR)" in printed
         assert "Do (not tried): A number" in printed

@@ -231,6 +231,19 @@ def _run_with_trace(folder: Path, trace: Path) -> None:
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=DEADLINE)
 
 
+def test_each_side_may_have_its_interpreter(tmp_path: Path) -> None:
+    (interpreter,) = python()
+    other = tmp_path / "other python"
+    other.write_text(f'#!/bin/sh\nOTHER=1 exec {interpreter} "$@"\n')
+    other.chmod(0o755)
+    edited = PROGRAM.replace('"SCALE", "1"', '"OTHER", "2"')
+    (tmp_path / "program.py").write_text(edited)
+    ran = _diff(tmp_path, f"{interpreter} program.py", f"'{other}' program.py")
+    assert ran.returncode == 1, ran.stderr
+    assert "-self.scale == 4" in ran.stdout
+    assert "+self.scale == 2" in ran.stdout
+
+
 @pytest.mark.parametrize("given", ["missing.py", "'", "", "A=1", "."])
 def test_what_is_no_side_is_refused_before_anything_runs(given: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
