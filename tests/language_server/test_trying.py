@@ -450,3 +450,34 @@ def test_a_module_is_run_as_a_module(tmp_path: Path) -> None:
     tried = _fix(tmp_path / "program.py", f"package/model.py:{Fixture(package / 'model.py').line('broken')}")
     assert "It helps, and" in tried.stdout, tried.stderr
     assert "the result is the same" in tried.stdout, tried.stderr
+
+
+COUNTED = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def total(x):
+    kept = x.nonzero()  #@broken
+    if kept.shape[0] == 0:
+        return x.sum()
+    return x.sum() + kept.sum()
+
+
+for _ in range(2):
+    print(total(torch.tensor([0.0, 1.0, 2.0])).item())
+"""
+
+
+def test_a_setting_that_leads_to_another_condition_is_tried_with_its_checks(tmp_path: Path) -> None:
+    counted = tmp_path / "counted.py"
+    counted.write_text(COUNTED, encoding="utf-8")
+    run(counted, tmp_path / "records")
+    tried = _fix(counted, f"counted.py:{Fixture(counted).line('broken')}")
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+    alone, wrong, right = (part for part in tried.stdout.split("Set torch._dynamo.config.")[1:])
+    assert "needs a further check: kept.shape[0] == 0 at counted.py:8" in alone
+    assert "It helps" not in alone + wrong
+    assert "torch._check(kept.shape[0] != 0)" in right
+    assert _row(right, "graph breaks") == ["1", "0"]
+    assert "It helps, and the result is the same" in right

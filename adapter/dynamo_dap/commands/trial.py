@@ -412,7 +412,7 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
         difference = _difference(reference or before, after, own, with_calls=reference is None)
         is_random = difference is not None and reference is None and before.status == after.status
         is_random = is_random and _difference(before, runner.run(texts, "without the edit, again"), ()) is not None
-        further = further_condition(fix, before.records, after.records) if fix.needs_trial else None
+        further = further_condition(fix, before.records, after.records)
         trial = Trial(fix, before, after, difference, is_random, reference, None if further is None else further.text)
         trials.append(trial)
         if further is not None and not trial.is_proven:
