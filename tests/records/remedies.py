@@ -544,6 +544,65 @@ PROGRAMS = [
         advice="each dtype is compiled separately",
         edit=("Scaled(), []", "Scaled().double(), []"),
         cause="dtype of self._parameters['weight']: Float, Double",
-        origin="found.append(compiled(torch.ones(3)))",
+        origin="may be set at: parameter_of_another_dtype_before.py:24  model.double()",
+    ),
+    Program(
+        "experts_in_a_loop",
+        "class Experts(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.weights = nn.ParameterList([torch.eye(2) * n for n in (1.0, 2.0, 3.0)])\n\n"
+        "    def forward(self, x, counts):\n        rows = counts.tolist()\n"
+        "        parts = torch.split(x, rows)\n"
+        "        return torch.cat([part @ weight for part, weight in zip(parts, self.weights)])\n\n\n"
+        "def main():\n    model = torch.compile(Experts(), backend='eager')\n"
+        "    calls = ((1, 3, 2), (2, 2, 2))\n"
+        "    return [model(torch.ones(6, 2), torch.tensor(counts)).detach() for counts in calls]\n",
+        SCALARS,
+        cause="Data dependent operator",
+        origin="rows = counts.tolist()",
+    ),
+    Program(
+        "repeated_by_lengths",
+        "def expand(frames, durations):\n    return frames.repeat_interleave(durations, dim=0)\n\n\n"
+        + COMPILED
+        + "def synthesize(frames, durations):\n    return expand(frames * 2, durations).cumsum(0)\n\n\n"
+        "def main():\n    frames = torch.ones(3, 2)\n"
+        "    return [synthesize(frames, torch.tensor(each)) for each in ((1, 2, 1), (2, 2, 3))]\n",
+        SHAPES,
+        cause="Dynamic shape operator",
+        origin="return frames.repeat_interleave(durations, dim=0)",
+    ),
+    Program(
+        "last_batch_of_one",
+        COMPILED + "def scores(batch):\n    return batch.softmax(1)\n\n\n"
+        "def main():\n    data = torch.arange(14.0).reshape(7, 2)\n"
+        "    return [scores(batch) for batch in data.split(3)]\n",
+        advice="pad them away",
+        edit=(
+            "    return [scores(batch) for",
+            (
+                "    pad = nn.functional.pad\n"
+                "    return [scores(pad(batch, (0, 0, 0, 3 - len(batch))))[: len(batch)] for"
+            ),
+        ),
+        cause="size 0 of batch: 3, 1",
+        origin="return [scores(batch)",
+    ),
+    Program(
+        "wrapper_of_several_modules",
+        "def counted(forward):\n    @torch.compile(backend='eager')\n    def wrapper(module, x):\n"
+        "        return forward(module, x)\n\n    return wrapper\n\n\n"
+        "class Double(nn.Module):\n    @counted\n    def forward(self, x):\n        return x * 2\n\n\n"
+        "class Shift(nn.Module):\n    @counted\n    def forward(self, x):\n        return x + 1\n\n\n"
+        "def main():\n    return [model(torch.ones(3)) for model in (Double(), Shift())]\n",
+        advice="compile these functions instead",
+        edit=(
+            "    @torch.compile(backend='eager')\n    def wrapper(module, x):\n        return forward(module, x)\n",
+            (
+                "    compiled = torch.compile(forward, backend='eager')\n\n"
+                "    def wrapper(module, x):\n        return compiled(module, x)\n"
+            ),
+        ),
+        cause="forward.__code__",
+        origin="return [model(torch.ones(3)) for model in (Double(), Shift())]",
     ),
 ]

@@ -284,6 +284,8 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
     if "___check_obj_id" in expression or "___check_type_id" in expression:
         subject = (failure.text or expression).partition(" is ")[0]
         advice = "each call passes a new object: make it once, outside the function (a lambda, a partial, a module)"
+        if subject.endswith(".__code__"):  # which is the same for a lambda that each call makes anew
+            advice = "the calls are for different functions, each compiled separately: compile these functions instead"
         return _Read(subject, subject, then, now, advice)
     empty = _EMPTY.fullmatch(expression)
     if empty is not None and (now or "").startswith(("[", "{", "(")):

@@ -27,6 +27,8 @@ _MUTATORS = frozenset(
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d")
 _GRAD_MODES = frozenset({"no_grad", "enable_grad", "set_grad_enabled", "inference_mode"})
 _TRAINING = frozenset({"train", "eval"})
+_OF_PARAMETER = re.compile(r"(?:dtype|device) of .*\._(?:parameters|buffers)\['[^']+'\]")
+_CASTS = frozenset({"to", "type", "double", "float", "half", "bfloat16", "cuda", "cpu", "to_empty"})
 _HOOKS = re.compile(r"_hooks\b")
 _HOOK_CALLS = re.compile(r"register\w*_hook|remove")
 
@@ -51,6 +53,9 @@ def _changes(subject: str) -> Changes | None:
         return lambda node: _is_call_of(node, _GRAD_MODES)
     if _HOOKS.search(subject):
         return lambda node: isinstance(node, ast.Call) and bool(_HOOK_CALLS.fullmatch(_called(node)))
+    if _OF_PARAMETER.fullmatch(subject):
+        # A tensor's method of this name returns another tensor, so such a statement casts a module in place.
+        return lambda node: isinstance(node, ast.Expr) and _is_call_of(node.value, _CASTS)
     of_container = _OF_CONTAINER.fullmatch(subject)
     if of_container is not None:
         return _of_container(of_container["name"])
