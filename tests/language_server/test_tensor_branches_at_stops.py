@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from lsprotocol import types
 
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client import Fixture, Session
@@ -53,10 +54,14 @@ def test_a_branch_on_a_tensor_becomes_a_cond_at_its_stop(
         editor.wait("the break", lambda: bool(editor.at(program, line)))
         actions = editor.actions(program, editor.at(program, line)[0])
         (action,) = [each for title, each in actions.items() if "torch.cond" in title]
+        assert action.command is not None, "a fix that may not help is tried first"
+        editor.answers = True
+        editor.execute(action.command)
+        editor.wait("the change", lambda: bool(editor.applied))
         session.request("setExceptionBreakpoints", {"filters": []})
         session.resume()
         assert session.wait_for_exit() == 0
-        editor.apply(action)
+        editor.apply(types.CodeAction("", edit=editor.applied[0]))
     text = program.read_text(encoding="utf-8")
     assert "torch.cond(" in text
     program.write_text(text.replace('backend="eager"', 'backend="eager", fullgraph=True'), encoding="utf-8")

@@ -226,3 +226,38 @@ def test_a_branch_becomes_a_cond_also_in_a_called_function(session: Session, tmp
     assert alone(program).stdout.splitlines() == plain.splitlines()[:-1]
     program.write_text(text.replace(*CONDS["ranks"]), encoding="utf-8")
     assert alone(program, check=False).returncode == 1
+
+
+SIZED = """\
+import torch
+
+torch._dynamo.config.capture_scalar_outputs = True
+
+
+@torch.compile(backend="eager", fullgraph=FULL)
+def crop(x, lengths):
+    count = lengths.max().item()
+    if count < 0:  #@asked
+        return x
+    return x[:3] + count
+
+
+print(crop(torch.ones(4), torch.tensor([1, 3])).sum().item())
+"""
+
+
+def test_a_number_is_checked_to_be_a_size(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "sized.py"
+    program.write_text(SIZED.replace("FULL", "False"), encoding="utf-8")
+    plain = alone(program)
+    launch(session, program, "graph-break")
+    fixes = session.wait_for_stop("exception", at="asked").frames[0][FIXES_SCOPE].texts()
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == plain.stdout
+    assert "_check_is_size" not in session.output("stderr"), "torch's warning is not about the program"
+    check = "torch._check_is_size(count)"
+    assert fixes[check].startswith("passes: ")
+    fixed = SIZED.replace("FULL", "True").replace("    if count", f"    {check}\n    if count")
+    program.write_text(fixed, encoding="utf-8")
+    assert alone(program).stdout == plain.stdout

@@ -13,6 +13,7 @@ import contextlib
 import linecache
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -335,6 +336,7 @@ class Remedies:
                 beside_running_trace(top, held),
                 reporting_failure(run, run.failed),
                 _untaken(run),
+                _without_deprecation(),
                 contextlib.nullcontext() if change is None else change.around(run),
             ):
                 run_replay(run, take, one_graph=is_full)
@@ -349,6 +351,23 @@ def _untaken(run: TrialRun) -> Iterator[None]:
     untaken = run._untaken
     with contextlib.nullcontext() if untaken is None else branch_not_taken(run, untaken.place.is_at, run.guarded):
         yield
+
+
+@contextlib.contextmanager
+def _without_deprecation() -> Iterator[None]:
+    """Ignore torch's warning that ``_check_is_size`` will be removed: the program does not call it.
+
+    ``warnings.filterwarnings`` would have Python forget which of the program's warnings it has shown.
+    """
+    warnings.filters.insert(0, _DEPRECATION)  # type: ignore[attr-defined]  # a list at run time
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            warnings.filters.remove(_DEPRECATION)  # type: ignore[attr-defined]  # a list at run time
+
+
+_DEPRECATION = ("ignore", re.compile("_check_is_size will be"), FutureWarning, None, 0)
 
 
 def _checks(place: _Place, condition: str, opposite: str, holds: bool | None) -> Iterator[_Check]:
