@@ -105,7 +105,7 @@ def test_an_encoder_names_its_chain(compiles: list[Compile], program: Path) -> N
     assert _kinds(compiles, "Encoder.forward", "tokens.shape[0]") == ("static", ["first call"])
     last = next(each for each in reversed(compiles) if each.name == "Encoder.forward")
     modules = [size.reasons[0].text for size in last.sizes if "sizes of" in size.source]
-    assert any("force_parameter_static_shapes" in text for text in modules), modules
+    assert any("force_nn_module_property_static_shapes" in text for text in modules), modules
 
 
 def test_marks_and_settings_name_themselves(compiles: list[Compile]) -> None:
