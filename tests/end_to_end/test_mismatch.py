@@ -542,6 +542,70 @@ def test_side_effects_that_are_right_do_not_stop(session: Session, tmp_path: Pat
     assert "not compared" not in session.output()
 
 
+CAPTURED = """
+import sys
+import torch
+from torch._dynamo.side_effects import SideEffects
+from torch._dynamo.variables import ConstantVariable
+
+kind = sys.argv[1] if len(sys.argv) > 1 else ""
+modified, replay = SideEffects._get_modified_vars, SideEffects.codegen_update_mutated
+
+def all_but_one(effects):
+    return [each for each in modified(effects) if kind != "dictionary" or "counts" not in str(each.source)]
+
+def with_a_wrong_value(effects, *arguments, **keywords):
+    for attributes in effects.store_attr_mutations.values():
+        if kind == "total" and "total" in attributes:
+            attributes["total"] = ConstantVariable.create(77)
+    return replay(effects, *arguments, **keywords)
+
+SideEffects._get_modified_vars, SideEffects.codegen_update_mutated = all_but_one, with_a_wrong_value
+
+def made():
+    counts = {"calls": 0}
+
+    class Local:
+        def __init__(self):
+            self.total = 0
+
+        def note(self, x):
+            counts["calls"] += 1  # @dictionary
+            self.total += 2  # @total
+            return x + 1
+
+    local = Local()
+
+    def helper(x):
+        return local.note(x) * 2
+
+    @torch.compile(backend="eager")
+    def step(x):
+        return helper(x).relu()
+
+    return step, counts, local
+
+step, counts, local = made()
+for _ in range(2):
+    print(step(torch.ones(3)).sum().item(), counts, local.total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("dictionary", "counts['calls'] is 0"), ("total", "local.total is 77"), ("", "")]
+)
+def test_what_a_traced_function_has_captured(tmp_path: Path, kind: str, text: str) -> None:
+    """Also what functions and methods of local classes have captured that the compiled function only calls."""
+    program = program_of(CAPTURED, tmp_path)
+    command = [*own_command(), "compare", "--json", str(program.path), kind]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    found = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(found) == 2, run.stderr
+    for each in found:
+        assert (each["same"], each.get("line")) == (not kind, program.line(kind) if kind else None)
+        assert text in each["verdict"]
+
+
 OPERATORS = """
 import sys
 import torch

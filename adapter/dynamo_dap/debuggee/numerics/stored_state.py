@@ -74,7 +74,32 @@ def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
             continue
         for name in code.co_names:
             roots.setdefault(name, functools.partial(namespace.get, name, _MISSING))
+    _add_captured(roots, codes)
     return roots
+
+
+def _add_captured(roots: dict[str, Callable[[], object]], codes: Sequence[types.CodeType]) -> None:
+    """Add the variables that functions of ``codes`` have captured, if these or their objects can be reached."""
+    waiting, seen = [get() for get in roots.values()], set[int]()
+    while waiting:
+        for function in _functions_of(waiting.pop()):
+            if function.__code__ not in codes or id(function) in seen:
+                continue
+            seen.add(id(function))
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+                root = name if name not in roots else f"{function.__code__.co_name}.{name}"
+                roots.setdefault(root, functools.partial(_content, cell))
+                waiting.append(_content(cell))
+
+
+def _functions_of(value: Any) -> list[types.FunctionType]:
+    """Return a function itself, that of a bound method, or those that an object's classes define."""
+    if type(value) is types.FunctionType:
+        return [value]
+    if type(value) is types.MethodType:
+        return _functions_of(value.__func__)
+    kinds = mro_of(value if issubclass(type(value), type) else type(value))
+    return [each for kind in kinds for each in class_dictionary(kind).values() if type(each) is types.FunctionType]
 
 
 def _given(call: CachedCall) -> Iterator[tuple[str, Any]]:
