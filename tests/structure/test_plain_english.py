@@ -169,6 +169,19 @@ def test_the_changelog_is_cut_into_versions_with_short_entries() -> None:
     assert len(entries) == len(set(entries)), "an entry stands twice: was a conflict resolved with both sides?"
 
 
+def test_pages_about_a_task_lead_with_an_example_and_end_with_limits() -> None:
+    pages = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("- How to:")[2].partition("- Reference:")[0]
+    names = re.findall(r"([\w-]+\.md)", pages)
+    assert len(names) > 10
+    for name in names:
+        text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        example = re.search(r"^(?:```|\||!\[|<picture)", text, re.MULTILINE)
+        assert example, name
+        assert text.count("\n", 0, example.start()) < 12, f"{name}: show a command, a picture or a table first"
+        headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        assert "Limits" not in headings[:-1], f"{name}: limits come last"
+
+
 def test_subjects_of_new_commits_are_short_and_imperative() -> None:
     command = ["git", "log", "--no-merges", "--format=%aI%x00%s", "-n", "300"]
     logged = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
