@@ -285,6 +285,17 @@ def test_the_files_hold_the_same_times(tmp_path: Path) -> None:
     assert FUNCTION in {frame.kind for frame in profile.frames}
 
 
+def test_printed_paths_begin_at_the_folder_or_at_home(tmp_path: Path) -> None:
+    program = FIXTURES / "plain.py"
+    below, elsewhere = tmp_path / "work", tmp_path / "other"
+    for folder in (below, elsewhere):
+        folder.mkdir()
+    printed, _ = profiled(program, below)
+    assert f" made{SPEEDSCOPE}\n" in printed
+    printed, _ = profiled(program, below, "--output", str(elsewhere / "made"), check=False, HOME=str(tmp_path))
+    assert f" ~/other/made{SPEEDSCOPE}\n" in printed
+
+
 def test_why_a_cache_was_bypassed(tmp_path: Path) -> None:
     need_inductor("the program")
     text = "import torch\ntorch._inductor.config.post_grad_custom_pre_pass = lambda graph: None\n"

@@ -22,12 +22,23 @@ from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.options import LaunchArguments
 from dynamo_dap.records.advice import what_to_do
-from dynamo_dap.records.events import BreakFound, CompileBegan, CompileEnded, GraphMade, Record, Started
+from dynamo_dap.records.events import BreakFound, CompileBegan, CompileEnded, GraphMade, GuardsMade, Record, Started
 from dynamo_dap.records.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.html_report import html_report
 from dynamo_dap.records.items import Kind
-from dynamo_dap.records.model import Graph, GraphBreak, Node, Place, SkippedFrame, StackLine, counts_of
+from dynamo_dap.records.model import (
+    Graph,
+    GraphBreak,
+    Guard,
+    Node,
+    Place,
+    Size,
+    SizeReason,
+    SkippedFrame,
+    StackLine,
+    counts_of,
+)
 from dynamo_dap.records.report import write_page
 from dynamo_dap.records.text_report import print_report
 from dynamo_dap.records.texts import digest_of_line
@@ -398,6 +409,19 @@ def test_a_large_page_is_written_in_parts(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < page.stat().st_size / 2
+
+
+def test_the_page_counts_sizes_and_conditions_only_where_it_has_some() -> None:
+    place = Place("program.py", 1)
+    record = Record()
+    for number, guards in enumerate([[], [Guard("s0 < 9", "SHAPE_ENV")]]):
+        record.apply(CompileBegan(f"{number}/0", "f", "f", place, place, 1.0))
+        reasons = [Size("L['x'].size()[0]", "static", reasons=[SizeReason("constant", "torch specializes it")])]
+        record.apply(GuardsMade(f"{number}/0", len(guards), guards, sizes=reasons))
+        record.apply(CompileEnded(f"{number}/0", "compiled", 1.0))
+    page = "".join(html_report(record, {}, lambda compiled: None))
+    assert "<summary>sizes</summary>" in page
+    assert "<summary>1 condition on sizes</summary>" in page
 
 
 def test_a_hostile_name_is_text_in_the_page() -> None:

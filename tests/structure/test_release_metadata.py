@@ -30,6 +30,24 @@ def test_every_address_is_one_of_the_project() -> None:
     assert f"site_url: {urls['Documentation']}/\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
+def test_the_product_has_one_name() -> None:
+    texts = json.loads((_EXTENSION / "package.nls.json").read_text(encoding="utf-8"))
+    name = texts["displayName"]
+    assert texts["configuration.title"] == name
+    assert (_EXTENSION / "README.md").read_text(encoding="utf-8").startswith(f"# {name}\n")
+    manifest = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
+    categories = {each["category"] for each in manifest["contributes"]["commands"]}
+    assert categories == {"torch.compile"}, "as the palette shows commands"
+    keys = {each["command"] for each in manifest["contributes"]["keybindings"]}
+    assert keys == {"dynamo.viewExpression", "workbench.action.debug.stepBack", "dynamo.exploreStages"}
+
+
+def test_the_interpreter_is_set_for_a_machine_or_a_workspace() -> None:
+    """A remote window shows such a setting among the user's, too."""
+    manifest = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
+    assert manifest["contributes"]["configuration"]["properties"]["dynamo.python"]["scope"] == "machine-overridable"
+
+
 def test_the_extensions_changelog_has_the_version() -> None:
     text = (_EXTENSION / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(dynamo_dap.__version__)} \(", text, re.MULTILINE)

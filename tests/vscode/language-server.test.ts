@@ -28,6 +28,16 @@ test("a run leaves diagnostics, inlay hints and a lens in the editor", { tag: "@
     await lens.first().click();
     await expect.poll(() => editor.text(), LATE).toContain(`Graph break at ${FILE}:`);
     expect(await editor.text(), "no escapes of a terminal").not.toContain("\u001b");
+
+    // While stopped, a shape is shown once: in the value at the end of its line.
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(assignment + 1);
+    await vscode.startDebugging();
+    await vscode.debug.waitForStop(/^train_step/);
+    await expect.poll(() => editor.lineText(assignment), LATE).toMatch(/scaled = total \* 2 *scaled: f32\[2, 3\]/);
+    await vscode.debug.press("F5");
+    await vscode.debug.waitForEnd();
+    await expect.poll(() => editor.lineText(assignment), LATE).toContain("scaled: f32[2, 3] = total * 2");
 });
 
 test("another interpreter is taken on without a complaint", async ({ vscode, workspace }) => {

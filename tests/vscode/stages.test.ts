@@ -25,6 +25,28 @@ async function rest(page: Page, text: Locator): Promise<void> {
     await text.hover({ position: { x: 8, y: 6 } });
 }
 
+/** The colours and places of the lines that are coloured; those of the line with the cursor are stronger. */
+async function colouredLines(of: Locator): Promise<{ colour: string; isStrong: boolean; y: number }[]> {
+    return of.locator(".view-overlays .cdr[class*='ced-']").evaluateAll((elements) =>
+        elements.map((element) => {
+            const colour = getComputedStyle(element).backgroundColor;
+            return { colour, isStrong: Number(/, ([\d.]+)\)$/.exec(colour)?.[1] ?? 1) > 0.2, y: element.getBoundingClientRect().y };
+        }),
+    );
+}
+
+async function expectMarked(of: Locator, timeout = 15_000): Promise<void> {
+    await expect.poll(async () => (await colouredLines(of)).some(({ isStrong }) => isStrong), { timeout }).toBe(true);
+}
+
+/** The faint colour of the line with a text. */
+async function colourOf(of: Locator, text: string): Promise<string | undefined> {
+    const box = await of.locator(".view-line", { hasText: text.replace(/ /g, "\u00a0") }).first().boundingBox();
+    const found = (await colouredLines(of)).find(({ isStrong, y }) => !isStrong && Math.abs(y - (box?.y ?? 0)) < 3);
+    expect(found, `the colour of ${text}`).toBeDefined();
+    return found?.colour;
+}
+
 test("stages open side by side, and a line's counterparts light up in all of them", { tag: ["@core", "@picture"] }, async ({ vscode, workspace, picture }) => {
     test.setTimeout(6 * 60_000);
     const { debug, editor, page } = vscode;
@@ -33,32 +55,38 @@ test("stages open side by side, and a line's counterparts light up in all of the
     await vscode.openFile(FILE);
     await editor.setBreakpoint(end);
     await vscode.startDebugging();
-    // Torch's own threads, which are there by now, may stand above it.
     await expect(debug.row("call-stack", "main", FILE, `${end}:`), "forward and backward are compiled").toBeVisible({ timeout: COMPILES });
+    await expect(debug.rows("call-stack"), "of the program's thread alone").toHaveCount(2);
     await vscode.command("torch.compile: Explore Stages");
     const [graph, kernels] = [group(page, "dynamo of Model.forward"), group(page, "forward-kernels of")];
     await expect(graph.locator(".view-line", { hasText: "relu = torch.relu(hidden)".replace(/ /g, "\u00a0") })).toBeVisible();
     await expect(kernels.locator(".tab.active")).toContainText("[0∕0].cpp");
     const hover = page.locator(".monaco-hover:visible", { hasText: "Kernels" });
-    const marked = (of: Locator): Locator => of.locator(".view-overlays .cdr[class*='ced-']");
     // The last of the stages may still be about to open, and to take the focus.
     await expect(async () => {
         await page.keyboard.press("Control+1");
         await editor.goToLine(end);
         await editor.goToLine(active);
-        await expect(marked(graph).first()).toBeVisible({ timeout: 3000 });
+        await expectMarked(graph, 3000);
     }, "the operations of the line").toPass({ timeout: 60_000 });
-    await expect(marked(kernels).first(), "the kernel of the line").toBeVisible();
+    await expectMarked(kernels);
     // What is hidden, and shown again, is marked as well.
     await page.keyboard.press("Control+2");
     await vscode.openFile(OTHER);
     await expect(graph).toHaveCount(0);
     await page.locator(".tab", { hasText: "dynamo of Model.forward" }).click();
-    await expect(marked(graph).first(), "the operations of the line, shown again").toBeVisible();
+    await expectMarked(graph);
     await page.keyboard.press("Control+1");
     await rest(page, editor.area.locator(".view-line", { hasText: "active" }).getByText("active", { exact: true }).first());
     await expect(hover, "of a line: its kernels, what else is in them").toContainText("cpp_fused_add_mul_relu");
+    await expect(hover).toContainText("Fused with these lines");
     await expect(hover).toContainText("explored.py:16");
+    await expect(hover).not.toContainText("explored.py:15");
+    expect(await hover.innerText(), "forward first").toMatch(/\(forward\)[\s\S]*\(backward\)/);
+    await expect(hover).toContainText(/not\sfused\swith\sop\S+\s\(.*\):\s/);
+    const colour = await colourOf(editor.area, "active = torch.relu");
+    expect(await colourOf(graph, "relu = torch.relu(hidden)"), "one colour per line").toBe(colour);
+    expect(await colourOf(editor.area, "hidden = self.layers")).not.toBe(colour);
     await expect(hover).toContainText("reads 196 B");
     await expect(hover).toContainText("the peak of its pass");
     await expect(hover).toContainText("saved for the backward pass");

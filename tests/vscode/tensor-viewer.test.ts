@@ -88,7 +88,7 @@ test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and ag
     await picture("tensor-sorted");
     await tensor.locator("#cells thead th").nth(1).click();
     await expect(tensor.locator("#cells thead th").nth(1)).toHaveAttribute("aria-sort", "ascending");
-    await expect(tensor.locator("td").first(), "the smallest").not.toHaveText("nan");
+    await expect(tensor.locator("td").first(), "the smallest").toHaveText(/^\d/);
     const smallest = Number(await tensor.locator("td").first().innerText());
     expect(smallest).toBeLessThan(Number(await tensor.locator("#cells tbody tr").nth(3).locator("td").first().innerText()));
     await tensor.locator("#rows-with").fill("nan");

@@ -1,5 +1,7 @@
 /** The walkthrough, from its first page to a stop in one of its examples. */
 
+import type { Locator } from "@playwright/test";
+
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
 
@@ -34,7 +36,60 @@ test("a run is recorded from the Welcome page, where no program is open: of an e
     await expect(toast).toBeVisible({ timeout: 90_000 });
     await toast.getByRole("button", { name: "Open Report" }).click();
     await expect(page.locator(".tab.active", { hasText: "torch.compile report" })).toBeVisible();
+    const report = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
+    await expect(report.getByText("scaled", { exact: false }).first()).toBeVisible();
     await picture("walkthrough-report");
     await page.locator(".tab", { hasText: "Walkthrough" }).click();
     await expect(step.locator(".codicon-getting-started-step-checked").first(), "it is done").toBeVisible();
+});
+
+const FILTERED: [string, string, RegExp][] = [
+    ["See why the graph breaks", "Graph Breaks", /^step graph_break.py/],
+    ["See why it recompiles", "Recompiles", /^scaled recompile.py/],
+    ["Find the line that makes NaN", "NaN and Inf", /^share nan.py/],
+];
+
+test("the steps of a graph break, a recompile, a NaN and generated code are ticked at such a stop", async ({ vscode, workspace, picture }) => {
+    test.setTimeout(8 * 60_000);
+    const { debug, editor, page } = vscode;
+    const step = (title: string): Locator => page.locator(".getting-started-step", { hasText: title });
+    const done = (title: string): Locator => step(title).locator(".codicon-getting-started-step-checked");
+    // VS Code shows the filters from the first session on.
+    await vscode.openFile("basic.py");
+    await vscode.startDebugging();
+    await debug.waitForEnd();
+    await debug.foldPane("Breakpoints", true);
+    await vscode.command("Welcome: Open Walkthrough");
+    await vscode.quickInput.choose("Debug torch.compile");
+    for (const [title, filter, top] of FILTERED) {
+        await step(title).locator(".step-title").click();
+        await expect(done(title)).toHaveCount(0);
+        await step(title).getByRole("button", { name: "Open an Example" }).click();
+        await expect(page.locator(".tab.active", { hasText: ".py" })).toBeVisible();
+        const box = (await debug.reveal("breakpoints", filter)).getByRole("checkbox");
+        await box.click();
+        await vscode.startDebugging();
+        await debug.waitForStop(top);
+        await box.click();
+        await debug.press("Shift+F5");
+        await debug.waitForEnd();
+        await page.locator(".tab", { hasText: "Walkthrough" }).click();
+        await expect(done(title).first(), "it is done").toBeVisible();
+    }
+
+    const generated = "Step the generated code";
+    const line = await workspace.line("basic.py", "first");
+    await step(generated).locator(".step-title").click();
+    await expect(done(generated)).toHaveCount(0);
+    await step(generated).getByRole("button", { name: "Open the Run and Debug View" }).click();
+    await vscode.openFile("basic.py");
+    await editor.setBreakpoint(line);
+    await editor.editBreakpoint(line, "Mode", "Run-time");
+    await vscode.startDebugging();
+    await debug.waitForStop(/^compute \(generated #\d+\)/);
+    await debug.press("Shift+F5");
+    await debug.waitForEnd();
+    await page.locator(".tab", { hasText: "Walkthrough" }).click();
+    await expect(done(generated).first(), "it is done").toBeVisible();
+    await picture("walkthrough-done");
 });

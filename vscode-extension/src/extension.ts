@@ -19,6 +19,7 @@ import { registerRecording } from "./editor/recording.js";
 import { registerSavedCalls } from "./editor/saved-calls.js";
 import { registerWalkthrough } from "./editor/walkthrough.js";
 import { registerListings } from "./editor/listings.js";
+import { registerStageColours } from "./editor/stage-colours.js";
 import { registerStageMarks } from "./editor/stage-marks.js";
 import { localizeWith } from "./localized.js";
 import { registerLanguageServer } from "./language/language-server.js";
@@ -96,6 +97,7 @@ export function activate(context: vscode.ExtensionContext): void {
         createTimelineView(),
         registerRunBack(),
         registerStages(stages),
+        registerStageColours(stages),
         registerStageMarks(stages),
         registerRankTerminals(),
         registerWhatIf(),

@@ -45,7 +45,7 @@ def serve(python: str, folder: Path) -> None:
 
     server: MCPServer[None] = MCPServer(
         "dynamo-dap",
-        title="Debugger for torch.compile",
+        title="torch.compile debugger",
         instructions=_INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",

@@ -13,6 +13,7 @@ function activate() {
         },
         resolveEnvironment: async ({ path }) => (path === "" ? undefined : { executable: { uri: vscode.Uri.file(path) } }),
     };
+    vscode.commands.registerCommand("python.createEnvironment", () => vscode.window.showInformationMessage("An environment is created."));
     return { ready: Promise.resolve(), environments };
 }
 

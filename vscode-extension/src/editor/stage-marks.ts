@@ -72,7 +72,8 @@ function hover(stages: ExploredStages, document: vscode.TextDocument, line: numb
     if (counterparts.length === 0) {
         return undefined;
     }
-    const kernels = counterparts.filter(({ stage }) => stage.endsWith("-kernels"));
+    const isForward = ({ stage }: LinkedPart): boolean => stage.startsWith("forward");
+    const kernels = counterparts.filter(({ stage }) => stage.endsWith("-kernels")).sort((one, other) => Number(isForward(other)) - Number(isForward(one)));
     const lines = new Set((part === undefined ? kernels : [part]).flatMap((each) => each.lines.map(placeText)));
     // A kernel has the reasons of all of its lines.
     const shown = part === undefined ? counterparts.filter(({ stage }) => !/-(ir|kernels)$/.test(stage)) : [part];
@@ -87,7 +88,10 @@ function hover(stages: ExploredStages, document: vscode.TextDocument, line: numb
     };
     text.appendText(part === undefined ? "" : [part.part.note, costs(part.part)].filter((each) => each).join(": "));
     section(vscode.l10n.t("Kernels"), kernels.map(describedKernel));
-    section(part === undefined ? vscode.l10n.t("Lines in these kernels") : vscode.l10n.t("Your lines"), [...lines]);
+    if (part === undefined) {
+        lines.delete(placeText({ path: document.uri.fsPath, line }));
+    }
+    section(part === undefined ? vscode.l10n.t("Fused with these lines") : vscode.l10n.t("Your lines"), [...lines]);
     section(vscode.l10n.t("For the backward pass"), kept.map((each) => `${each.part.name}: ${costs(each.part)}`));
     section(vscode.l10n.t("Why"), [...new Set(shown.flatMap((each) => (each.part.why ?? []).map((why) => `${each.part.name}: ${why}`)))]);
     section(vscode.l10n.t("Lowered by"), [...lowerings]);

@@ -3,27 +3,15 @@
  * travels in the extension, so that the two fit, and never by a name that anybody could register.
  */
 
-import { execFile, type ExecFileOptions } from "node:child_process";
-import { readdir } from "node:fs/promises";
-import { join } from "node:path";
 import * as vscode from "vscode";
 
 import { showError, showInformation } from "../notifications.js";
 import { unlessGivenUp } from "../session/slow-start.js";
 import { described, inspect } from "./candidates.js";
 import { chooseInterpreter, findInterpreter } from "./interpreter.js";
+import { installInto, lastLine, log, PACKAGE, run } from "./package-installer.js";
 
-const PACKAGE = "dynamo-dap";
 const CHECK_MILLISECONDS = 20_000;
-const CREATE_ENVIRONMENT = "python.createEnvironment";
-
-/** What pip wrote when it failed. */
-const log = vscode.window.createOutputChannel(vscode.l10n.t("torch.compile installation"));
-
-interface Ended {
-    ok: boolean;
-    output: string;
-}
 
 /**
  * Returns the command that can debug: `python`, or the interpreter that the user chooses instead. When the package is
@@ -87,64 +75,4 @@ export function registerInstallation(extensionPath: string): vscode.Disposable {
             chooseInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri),
         ),
     );
-}
-
-async function installInto(extensionPath: string, python: readonly string[], scope?: vscode.Uri): Promise<boolean> {
-    const progress = { location: vscode.ProgressLocation.Notification, title: vscode.l10n.t("Installing {0} …", PACKAGE) };
-    const wheel = await packagedWheel(extensionPath);
-    const ended = await vscode.window.withProgress(progress, () =>
-        run(python, ["-m", "pip", "install", "--disable-pip-version-check", wheel], {}),
-    );
-    if (!ended.ok) {
-        log.appendLine(`${python.join(" ")} -m pip install ${wheel}\n${ended.output}`);
-        void offerAfterFailure(vscode.l10n.t("Installing {0} into {1} failed: {2}", PACKAGE, python.join(" "), reason(ended.output)), scope);
-    } else {
-        void vscode.commands.executeCommand("setContext", "dynamo.isInstalled", true);
-        // It did not start without the package.
-        await vscode.commands.executeCommand("dynamo.restartLanguageServer");
-    }
-    return ended.ok;
-}
-
-async function offerAfterFailure(text: string, scope: vscode.Uri | undefined): Promise<void> {
-    const [choose, show, create] = [vscode.l10n.t("Choose Interpreter"), vscode.l10n.t("Show Log"), vscode.l10n.t("Create Environment")];
-    const canCreate = (await vscode.commands.getCommands(true)).includes(CREATE_ENVIRONMENT);
-    const chosen = await showError(text, choose, show, ...(canCreate ? [create] : []));
-    if (chosen === choose) {
-        await chooseInterpreter(scope);
-    } else if (chosen === show) {
-        log.show();
-    } else if (chosen === create) {
-        await vscode.commands.executeCommand(CREATE_ENVIRONMENT);
-    }
-}
-
-/** Pip's own line about what went wrong: after "error:", else the last one. */
-function reason(output: string): string {
-    const lines = output.split("\n").map((line) => line.trim());
-    const error = lines.find((line) => /^error: /i.test(line));
-    return error?.replace(/^error: /i, "") ?? lastLine(output);
-}
-
-async function packagedWheel(extensionPath: string): Promise<string> {
-    const folder = join(extensionPath, "wheel");
-    const name = (await readdir(folder)).find((file) => file.endsWith(".whl"));
-    if (name === undefined) {
-        throw new Error(vscode.l10n.t("{0} is not included in this build of the extension. Build it with \"npm run package\".", folder));
-    }
-    return join(folder, name);
-}
-
-function run(python: readonly string[], args: string[], limits: ExecFileOptions): Promise<Ended> {
-    const [executable = "", ...flags] = python;
-    return new Promise((done) => {
-        execFile(executable, [...flags, ...args], { ...limits, encoding: "utf8" }, (error, stdout, stderr) => {
-            const output = [stdout, stderr, error === null || error.code === 1 ? "" : error.message];
-            done({ ok: error === null, output: output.join("\n") });
-        });
-    });
-}
-
-function lastLine(output: string): string {
-    return output.trim().split("\n").at(-1) ?? "";
 }

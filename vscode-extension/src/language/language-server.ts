@@ -2,7 +2,7 @@
 
 import { execFile } from "node:child_process";
 import * as vscode from "vscode";
-import { LanguageClient } from "vscode-languageclient/node";
+import { InlayHintRequest, LanguageClient } from "vscode-languageclient/node";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
 import { findInterpreter } from "../environment/interpreter.js";
@@ -29,6 +29,14 @@ class LanguageServer implements vscode.Disposable {
 
     dispose(): void {
         this.changes = this.changes.then(() => this.stop());
+    }
+
+    /** Has editors ask for inlay hints again: they keep them until their text changes. */
+    refreshHints(): void {
+        const hints = this.client?.isRunning() ? this.client.getFeature(InlayHintRequest.method) : undefined;
+        for (const { document } of vscode.window.visibleTextEditors) {
+            hints?.getProvider(document)?.onDidChangeInlayHints.fire();
+        }
     }
 
     private async start(): Promise<void> {
@@ -98,8 +106,15 @@ function settings(): Record<string, boolean> {
 export function registerLanguageServer(extensionPath: string): vscode.Disposable {
     const server = new LanguageServer(extensionPath);
     server.restart();
+    let wasStopped = false;
     return vscode.Disposable.from(
         server,
+        vscode.debug.onDidChangeActiveStackItem(() => {
+            if (isStopped() !== wasStopped) {
+                wasStopped = !wasStopped;
+                server.refreshHints();
+            }
+        }),
         vscode.workspace.onDidChangeConfiguration((event) => {
             if (event.affectsConfiguration(INTERPRETER)) {
                 server.restart();

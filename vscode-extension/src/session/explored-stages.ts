@@ -4,7 +4,7 @@ import * as vscode from "vscode";
 
 import type { Compiles } from "./compiles.js";
 import { requestStages, type ExploredBody, type StageBody } from "./requests.js";
-import { StageLinks, type LinkedPart } from "./stage-links.js";
+import { StageLinks, type LinkedPart, type NumberedRange } from "./stage-links.js";
 
 /** The part that a line of a document is in, if it is one of a stage, and what belongs to that line. */
 export interface Found {
@@ -52,6 +52,15 @@ export class ExploredStages {
 
     stageOf(document: vscode.TextDocument): string | undefined {
         return this.stages.get(document.uri.toString());
+    }
+
+    /** The ranges of a stage or of a file of the user, by the user's line that each belongs to. */
+    numbered(document: vscode.TextDocument): NumberedRange[] {
+        const stage = this.stageOf(document);
+        if (stage === undefined) {
+            return document.uri.scheme === "file" ? (this.links?.numberedOf(document.uri.fsPath) ?? []) : [];
+        }
+        return this.links?.numberedIn(stage) ?? [];
     }
 
     /** What belongs to a line, which is 1-based; undefined when no stages are open. */

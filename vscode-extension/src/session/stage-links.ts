@@ -13,8 +13,16 @@ export interface LinkedPart {
     callers: Place[];
 }
 
+/** Lines of a document that belong to one of the user's lines, by its number among these. */
+export interface NumberedRange {
+    number: number;
+    first: number;
+    last: number;
+}
+
 export class StageLinks {
     readonly parts = new Map<string, LinkedPart>();
+    private numbers: Map<string, number> | undefined;
     private readonly children = new Map<string, string[]>();
 
     constructor(explored: ExploredBody) {
@@ -49,6 +57,32 @@ export class StageLinks {
         return this.known([...above, ...this.became([part.id])]);
     }
 
+    /** The ranges of a stage by the first of the user's lines that each computes. */
+    numberedIn(stage: string): NumberedRange[] {
+        const inStage = [...this.parts.values()].filter((each) => each.stage === stage);
+        return inStage.flatMap(({ part: { first, last }, lines: [line] }) => {
+            const number = line === undefined ? undefined : this.numbered().get(keyOf(line));
+            return number === undefined ? [] : [{ number, first, last }];
+        });
+    }
+
+    /** The lines of one of the user's files that are computed. */
+    numberedOf(path: string): NumberedRange[] {
+        return [...this.numbered()].flatMap(([key, number]) => {
+            const [line = "", ...rest] = key.split(":");
+            return rest.join(":") === path ? [{ number, first: Number(line), last: Number(line) }] : [];
+        });
+    }
+
+    private numbered(): Map<string, number> {
+        if (this.numbers === undefined) {
+            const lines = [...this.parts.values()].flatMap((each) => each.lines);
+            const sorted = lines.sort((one, other) => one.path.localeCompare(other.path) || one.line - other.line);
+            this.numbers = new Map([...new Set(sorted.map(keyOf))].map((key, number) => [key, number]));
+        }
+        return this.numbers;
+    }
+
     private became(ids: string[]): Set<string> {
         return closure(ids, (id) => this.children.get(id) ?? []);
     }
@@ -56,6 +90,10 @@ export class StageLinks {
     private known(ids: Iterable<string>): LinkedPart[] {
         return [...new Set(ids)].flatMap((id) => this.parts.get(id) ?? []);
     }
+}
+
+function keyOf({ path, line }: Place): string {
+    return `${line}:${path}`;
 }
 
 function closure(ids: string[], following: (id: string) => string[]): Set<string> {
