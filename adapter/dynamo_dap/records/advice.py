@@ -145,11 +145,15 @@ def _is_inside(inner: _Break, outer: _Break) -> bool:
 
 def _broken(known: _Break) -> Item:
     one = known.found
-    where = f" at {at(one.place)}" if one.place is not None else ""
+    is_torchs = one.place is not None and _TORCH.search(one.place.path) is not None
+    places = list(dict.fromkeys(known.places))
+    # The user's line comes first; torch's is a fact.
+    place = next((each for each in places if not _TORCH.search(each.path)), one.place) if is_torchs else one.place
+    where = f" at {at(place)}" if place is not None else ""
     names = list(dict.fromkeys(compiled.name for _, compiled in known.cut))
     facts = [one.explanation.replace("\n", " ")] if one.explanation else []
     facts.append(f"cuts {listed(names)}")
-    others = [at(place) for place in dict.fromkeys(known.places) if place != one.place]
+    others = [at(each) for each in places if each not in (place, one.place)]
     facts += [f"seen from its callers at {listed(others)}"] if others else []
     way = [f"{at(line.place)} in {line.function}" for line in one.stack[:-1]]
     facts += [f"called through {', '.join(way)}"] if way else []
@@ -163,9 +167,9 @@ def _broken(known: _Break) -> Item:
         promised = f"torch._check({one.condition}) before the line, or of the opposite, if one holds for all data"
         guarded = f"else torch.fx.experimental.symbolic_shapes.guard_or_false({one.condition})"
         hints = [f"{promised}; {guarded}", *hints]
-    if one.place is not None and _TORCH.search(one.place.path):
+    if one.place is not None and is_torchs:
         # The user does not edit torch, and torch's hints are about the line.
-        facts.append("the line is torch's own: leave it, and change the line of yours that calls it")
+        facts.append(f"breaks in torch's own {at(one.place)}: leave it, and change the line of yours that calls it")
         hints = [setting.text for setting in settings]
     return Item(
         Kind.BREAK,
@@ -173,7 +177,7 @@ def _broken(known: _Break) -> Item:
         facts,
         hints,
         one.link,
-        one.place,
+        place,
         callers,
         ids,
         function=_innermost(known),

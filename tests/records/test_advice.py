@@ -1,0 +1,75 @@
+"""Advice names the user's line and one cause, and says what torch really does at its limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.items import Item, Kind
+from tests.client.fixtures import Fixture
+from tests.records.test_reports import command
+
+IN_TORCH = """\
+import torch
+
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+
+@torch.compile(backend="eager")
+def train():
+    weight.grad = torch.ones(3)
+    optimizer.step()  #@breaks
+    return weight.sum()
+
+
+train()
+"""
+LIMIT = """\
+import torch
+
+
+@torch.compile(backend="eager", fullgraph=True, dynamic=False)
+def doubled(x):
+    return x * 2
+
+
+for length in range(2, 12):
+    try:
+        doubled(torch.ones(length))
+    except torch._dynamo.exc.FailOnRecompileLimitHit:
+        break
+"""
+
+
+def _items(folder: Path, text: str) -> list[Item]:
+    (folder / "program.py").write_text(text, encoding="utf-8")
+    command("run", "program.py", folder=folder)
+    return what_to_do(read_record(next(folder.rglob(f"*{SUFFIX}"))))
+
+
+def test_a_break_inside_torch_is_at_the_users_line(tmp_path: Path) -> None:
+    (item,) = _items(tmp_path, IN_TORCH)
+    line = Fixture(tmp_path / "program.py").line("breaks")
+    assert item.title.startswith(f"Graph break at program.py:{line}")
+    assert item.place is not None
+    assert (item.place.path, item.place.line) == (str(tmp_path / "program.py"), line)
+    assert not item.advice, "torch's hints are about its own line"
+    assert any("torch's own optimizer.py" in fact for fact in item.facts)
+    assert (
+        "optimizer.py" not in command("report", folder=tmp_path).stdout.partition("Graph break at")[2].splitlines()[0]
+    )
+
+
+def test_the_limit_under_fullgraph_makes_the_call_fail(tmp_path: Path) -> None:
+    items = _items(tmp_path, LIMIT)
+    limit = next(item for item in items if item.kind is Kind.LIMIT)
+    assert "fails, because of fullgraph=True" in limit.title
+    assert not any("eagerly" in text for item in items for text in (item.title, *item.facts, *item.advice))
+
+
+def test_a_cause_has_one_entry_for_all_its_values(tmp_path: Path) -> None:
+    (change,) = [item for item in _items(tmp_path, LIMIT) if item.kind is Kind.CHANGE]
+    assert len(change.values) == len(set(change.values)) > 6
