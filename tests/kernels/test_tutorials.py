@@ -168,7 +168,7 @@ def test_values_are_shown_as_what_they_are(session: Session) -> None:
     assert frame["Locals"]["seed"].text == "i32 = 123"
 
     values = session.go_on(at="grouped").frame["Locals"]
-    assert values["a_ptr"].text.startswith("pointer f32 into none of")
+    assert values["a_ptr"].text.startswith("pointer f32 into memory outside")
 
     session.set_breakpoints(TUTORIALS, "half")
     values = session.go_on(at="half").frame["Locals"]

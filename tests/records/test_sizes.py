@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from dynamo_dap.records.model import Compile, Size
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
+from tests.records.programs import GROWS
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -150,6 +152,7 @@ def test_the_record_has_the_reasons_of_each_size(compiles: list[Compile], progra
     assert became.place.line == lines.line("expanded")
     assert "asked by torch/" in became.text
     assert "was 3" in _found(second, "x.shape[0]").reasons[0].text
+    assert _found(second, "x.shape[0]").reasons[0].text.endswith("this call made it dynamic")
 
 
 def _found(compiled: Compile, source: str) -> Size:
@@ -182,7 +185,7 @@ def test_the_prompt_says_why(program: Path) -> None:
     for chain in (first, second):
         assert "shape[0] = 2*s77: computed from x.shape[0] = s77" in chain
         assert f"condition = x.shape[0] > 4, at {program.name}:{Fixture(program).line('compared')}" in chain
-    assert "automatic dynamic = the size was 3" in first
+    assert "automatic dynamic = the size was 3 in an earlier call, and this call made it dynamic" in first
     assert f"the result of nonzero at {program.name}:{Fixture(program).line('counted')}" in first
     assert "x has no size 9" in shown
 
@@ -223,6 +226,53 @@ def test_an_input_that_the_trace_has_not_used_says_what_is_known(tmp_path: Path)
     assert f"shape[0] = 4, {unused}; static: a parameter or buffer" in first[3]
     assert second[0].startswith(f"shape[0] = 5, {unused}; the size was 3 in the earlier")
     assert second[1].startswith(f"shape[1] = 2, {unused}; the size was the same in")
+
+
+def test_a_later_compile_says_since_when_a_size_is_dynamic(tmp_path: Path) -> None:
+    program = tmp_path / "grows.py"
+    program.write_text(GROWS, encoding="utf-8")
+    _command(program, "run", program.name)
+    (path,) = (tmp_path / "records").rglob(f"*{SUFFIX}")
+    compiles = [compiled for _, compiled in read_record(path).compiles()]
+    texts = [_found(compiled, "x.shape[0]").reasons[0].text for compiled in compiles]
+    assert texts[1].endswith("this call made it dynamic")
+    assert texts[2:]
+    assert all(text.endswith("dynamic since compile 0/1") for text in texts[2:])
+
+
+DECLARED = """\
+import torch
+from torch.fx.experimental.dynamic_spec import ParamsSpec, ShapesSpec, ShapeVar, TensorSpec
+
+
+def scaled(x):
+    return x * 2  #@scaled
+
+
+spec = ShapesSpec(ParamsSpec({"x": TensorSpec([ShapeVar("n"), None])}))
+argument = "shapes_spec" if hasattr(torch._dynamo.config, "_shapes_spec") else "dynamic_shapes"
+torch.compile(scaled, backend="eager", **{argument: spec})(torch.ones(5, 3))
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch.fx.experimental.dynamic_spec") is None, reason="this torch has no shapes_spec"
+)
+def test_a_declared_size_names_the_declaration(tmp_path: Path) -> None:
+    program = tmp_path / "declared.py"
+    program.write_text(DECLARED, encoding="utf-8")
+    _command(program, "run", program.name)
+    (path,) = (tmp_path / "records").rglob(f"*{SUFFIX}")
+    ((_, compiled),) = read_record(path).compiles()
+    found = [(size.state, size.reasons[0].kind, size.reasons[0].text.split()[0]) for size in compiled.sizes]
+    assert found == [("dynamic", "setting", "dynamic"), ("static", "setting", "static")]
+    line = Fixture(program).line("scaled")
+    typed = f"b {program.name}:{line}\nc\nwhy x.shape[0]\nq\ny\n"
+    assert re.search(
+        r"why x.shape\[0\].*declared by (shapes_spec|dynamic_shapes)",
+        _command(program, "debug", program.name, typed=typed),
+        re.DOTALL,
+    )
 
 
 ATTENTION = """\

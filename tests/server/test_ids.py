@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.protocol.messages import to_builtins
+from dynamo_dap.protocol.messages import ProtocolError, to_builtins
 from dynamo_dap.server.ids import AGENT, ALONE, DEBUGPY, IdSpace, References
 
 
@@ -60,3 +60,9 @@ def test_only_ids_are_translated() -> None:
 )
 def test_what_names_the_owner(arguments: dict[str, Any], owned: int | None) -> None:
     assert msgspec.json.decode(bytes(_raw(arguments)), type=References).owned == owned
+
+
+def test_a_number_that_is_too_large_is_refused() -> None:
+    raw = msgspec.Raw(b'{"variablesReference": 2, "width": 1e999}')
+    with pytest.raises(ProtocolError, match="no field can hold"):
+        AGENT.to_backend(raw)

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.protocol.messages import ProtocolError
+
 _OWNED = frozenset(
     {
         "declarationLocationReference",
@@ -37,7 +39,11 @@ class IdSpace:
         return raw if self.step == 1 else _translated(raw, lambda number: number * self.step + self.remainder)
 
     def to_backend(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """Translate the ids in a client's arguments to the backend's."""
+        """Translate the ids in a client's arguments to the backend's.
+
+        Raises:
+            ProtocolError: a number is too large for a float.
+        """
         return raw if self.step == 1 else _translated(raw, lambda number: number // self.step)
 
     def owns(self, number: int) -> bool:
@@ -81,7 +87,10 @@ def _translated(raw: msgspec.Raw, translate: object) -> msgspec.Raw:
     data = bytes(raw)
     if b"Reference" not in data and b"frameId" not in data and b"stackFrames" not in data:
         return raw
-    value = msgspec.json.decode(data)
+    try:
+        value = msgspec.json.decode(data)
+    except msgspec.ValidationError as problem:
+        raise ProtocolError(f"the message has a number that no field can hold: {problem}") from None
     _translate(value, translate)
     return msgspec.Raw(msgspec.json.encode(value))
 

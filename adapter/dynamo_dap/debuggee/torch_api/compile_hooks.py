@@ -419,7 +419,8 @@ def _build_guards(hooks: CompileHooks, /, made_by: object, *_: object, **__: obj
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
     if problem is None and output is not None and hooks.is_reported(CompileObserver.guards_made):
         made = list(built_guards(output, checks_of_manager(getattr(built, "guard_manager", None))))
-        symbols, sizes = symbols_of_environment(output.shape_env), merged(InputSizes(output).all())
+        code = None if hooks.current is None else hooks.current.code
+        symbols, sizes = symbols_of_environment(output.shape_env), merged(InputSizes(output, code).all())
         hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols, sizes)
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import is_symbolic, size_text, value_of_symbol
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import compile_identity
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place, source_name
 from dynamo_dap.protocol import sizes as names
 
@@ -73,9 +75,11 @@ class SizeFacts:
 class InputSizes:
     """The sizes of the inputs of one trace."""
 
-    def __init__(self, output: Output) -> None:
-        """Take the trace's ``output`` (torch's ``OutputGraph``)."""
+    def __init__(self, output: Output, code: types.CodeType | None = None) -> None:
+        """Take the trace's ``output`` (torch's ``OutputGraph``); after the trace also the function's ``code``."""
         self._output = output
+        self._code = code or getattr(output.root_tx, "f_code", None)
+        self._is_whole = code is not None
         self._shape_env = output.shape_env
         self._compared = compared_sizes(output)
         self._equal = {
@@ -94,7 +98,10 @@ class InputSizes:
             return []
         with metadata_reading():
             tensors = self._tensors()
-            return [facts for tracked in self._tracked() for facts in self._of(tracked, tensors)]
+            found = [facts for tracked in self._tracked() for facts in self._of(tracked, tensors)]
+        if self._is_whole:
+            _note_dynamic(self._code, found)
+        return found
 
     def of_example(self, example: object) -> list[SizeFacts]:
         """Return the sizes of the input that a FakeTensor or SymInt represents; empty for any other value."""
@@ -115,7 +122,7 @@ class InputSizes:
             return []
         with metadata_reading():
             sizes = [size if type(size) is int else -1 for size in tensor.size()]
-            earlier = _earlier_sizes(getattr(self._output.root_tx, "f_code", None), name)
+            earlier = _earlier_sizes(self._code, name)
             return [
                 list(self._known_of_unused(source, tensor, position, size, earlier))
                 for position, size in enumerate(sizes)
@@ -169,10 +176,13 @@ class InputSizes:
         policies = tuple(getattr(policy, "dynamic_sizes", None) or ())
         for position, size in enumerate(tracked.fake.size()):
             chosen = policies[position] if position < len(policies) else None
+            source = f"{name}.size()[{position}]"
             first = self._why(tracked.source, tensor, policy, position, chosen, size)
-            yield self._facts(f"{name}.size()[{position}]", size, first)
+            yield self._facts(source, size, first)
 
     def _facts(self, source: str, size: Any, first: list[SizeReason]) -> SizeFacts:
+        since = _since(self._code, source)
+        first = [one._replace(text=one.text + since) if one.kind == names.AUTOMATIC else one for one in first]
         expression = getattr(size.node, "_expr", None) if is_symbolic(size) else None
         if expression is None or not getattr(expression, "is_Symbol", False):
             state = names.STATIC if type(size) is int else names.DYNAMIC
@@ -276,6 +286,49 @@ class InputSizes:
         return None
 
 
+_dynamic_since: dict[tuple[str, int, str], dict[str, int]] = {}
+"""By file, line and name of a function: the first compile in which a size was dynamic, by its source.
+
+"" has the newest compile that was read.
+"""
+
+
+def _note_dynamic(code: types.CodeType | None, sizes: Sequence[SizeFacts]) -> None:
+    """Remember in which compile of a function each size became dynamic, if all compiles before were read as well."""
+    number = _number_of_compile()
+    if number is None or code is None:
+        return
+    known = _dynamic_since.get(_place_of(code), {})
+    if number > known.get("", -1) + 1:
+        return
+    if number == 0:
+        known = {}  # torch numbers anew after a reset
+    for facts in sizes:
+        if facts.state != names.STATIC:
+            known.setdefault(facts.source, number)
+    _dynamic_since[_place_of(code)] = {**known, "": max(number, known.get("", 0))}
+
+
+def _since(code: types.CodeType | None, source: str) -> str:
+    """Return since which compile a size is dynamic, as the rest of a sentence; empty if that is not known."""
+    number = _number_of_compile()
+    known = {} if code is None else _dynamic_since.get(_place_of(code), {})
+    if number is None or number > known.get("", -1) + 1:
+        return ""
+    first = known.get(source, number)
+    return ", and this call made it dynamic" if first >= number else f", and dynamic since compile {_named(first)}"
+
+
+def _number_of_compile() -> int | None:
+    """Return which compile of its function runs or is replayed: 3 for ``0/3``; None outside a compile."""
+    number = compile_identity().compile_id.rpartition("/")[2].partition("_")[0]
+    return int(number) if number.isdigit() else None
+
+
+def _named(number: int) -> str:
+    return f"{compile_identity().compile_id.rpartition('/')[0]}/{number}"
+
+
 def _changed(policy: object, position: int) -> SizeReason | None:
     before = tuple(getattr(policy, "excluded_sizes", None) or ())
     if position < len(before) and is_exactly(before[position], (int,)):
@@ -283,12 +336,18 @@ def _changed(policy: object, position: int) -> SizeReason | None:
     return None if _has_lists() else SizeReason(names.AUTOMATIC, "the size differed in an earlier call")
 
 
-def _earlier_sizes(code: Any, name: str) -> tuple[object, ...]:
+def _place_of(code: types.CodeType) -> tuple[str, int, str]:
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _earlier_sizes(code: types.CodeType | None, name: str) -> tuple[object, ...]:
     """Return the sizes of a tensor in earlier compiles of its function: a number, or torch's mark for several."""
+    if code is None:
+        return ()
     states = getattr(sys.modules.get("torch._dynamo.pgo"), "_CODE_STATE", None)
-    for known, state in list(states.items()) if isinstance(states, dict) and code is not None else ():
+    for known, state in list(states.items()) if isinstance(states, dict) else ():
         place = tuple(getattr(known, each, None) for each in ("filename", "firstlineno", "name"))
-        if place == (code.co_filename, code.co_firstlineno, code.co_name):
+        if place == _place_of(code):
             entry = dict(getattr(state, "automatic_dynamic", {})).get(name)
             size: Any = getattr(entry, "size", None)
             return tuple(size) if is_exactly(size, (tuple,)) else ()
