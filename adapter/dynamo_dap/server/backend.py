@@ -43,11 +43,11 @@ class Backend:
         self._on_closed = on_closed
         self._is_gone = False
         connection.receiver = self
-        if connection.is_closed:  # before we listened, perhaps
+        if connection.is_closed:  # perhaps before this object received its messages
             asyncio.get_running_loop().call_soon(self.on_closed, None)
 
     def send(self, command: str, arguments: object, on_response: Callable[[Response], None]) -> int:
-        """Send a request and return its ``seq`` there."""
+        """Send a request and return its ``seq`` on this connection."""
         return self.connection.send_request(command, arguments, on_response)
 
     def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:

@@ -49,7 +49,7 @@ class StoppedThreads:
         return self._owners.pop(thread_id, None)
 
     def end_resuming(self, thread_id: int, owner: str | None) -> None:
-        """End such a request when its answer is passed on; ``owner`` is set if it still holds the thread."""
+        """End such a request when its answer is passed on. ``owner`` is the backend if it still holds the thread."""
         if owner is not None:
             self._owners.setdefault(thread_id, owner)
         for action in self._unanswered.pop(thread_id, ()):
@@ -174,7 +174,7 @@ class BackendEvents:
             self._report("stopped", body)
 
     def _initialized(self, backend: Backend, event: Event) -> None:
-        """Note it; the session itself reports it to the client, once."""
+        """Note that ``backend`` takes requests. The session itself reports ``initialized`` to the client, once."""
         backend.is_ready = True
         self.initialized[backend.name].set()
 
@@ -223,7 +223,7 @@ class BackendEvents:
     def _continued(self, backend: Backend, event: Event) -> object:
         body = decode(event.body, ContinuedEventBody, "continued event")
         if backend.name == DEBUGPY and self.stopped_threads.is_agents(body.thread_id):
-            # The thread resumed before the agent stopped it, whose stop arrived earlier on another connection.
+            # The thread resumed before the agent stopped it. The agent's event came first, on another connection.
             return None
         if body.all_threads_continued:
             self.stopped_threads.resumed_by(backend.name)

@@ -211,7 +211,7 @@ def _notified(body: object) -> object:
             return raw
         fields: dict[str, object] = msgspec.json.decode(raw)
     except msgspec.MsgspecError:
-        return raw  # the client cannot read a category in it either
+        return raw  # malformed, so the client finds no category in it either
     return {**fields, "output": without_links(str(fields.get("output", "")))}
 
 

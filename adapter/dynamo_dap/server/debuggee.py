@@ -1,7 +1,7 @@
 """Manages one run of the debugged program, from the start (or the connection) to the end.
 
-Runs on the event loop. A session that restarts the program has one after another. A launched program has a process that
-the server owns and, unless it runs without debugging, an agent that speaks DAP. An attached program has only the agent.
+Runs on the event loop. After a restart, the session has another ``Debuggee``. A launched program has a process that the
+server owns and, unless it runs without debugging, an agent that speaks DAP. An attached program has only the agent.
 There may also be debugpy (``debugpy_side``).
 """
 
@@ -146,7 +146,7 @@ class Debuggee:
         return self.eager
 
     def adopt_debugpy(self, given: dict[str, Any], connection: LoopConnection) -> AdoptedDebugpy:
-        """Use debugpy's adapter at the other end of ``connection``; ``given`` as above."""
+        """Use debugpy's adapter at the other end of ``connection``; ``given``: see ``expect_debugpy``."""
         self.eager = adopted = AdoptedDebugpy(self._client, self.events, given, connection)
         return adopted
 
@@ -265,7 +265,7 @@ class Debuggee:
         if self.agent in self.backends:
             self.agent.send("terminate", None, lambda response: None)
         if self.eager is not None and self.eager.backend is not None:
-            # A thread that it holds could not end.
+            # A thread that debugpy holds could not end.
             self.eager.backend.send("disconnect", {"terminateDebuggee": False}, lambda response: None)
         if self.process is not None:
             if self.agent not in self.backends:
@@ -469,7 +469,7 @@ class Debuggee:
 
 
 OLDEST_SUPPORTED = (2, 12)
-"""Older torch works as far as its internals are found: each feature probes for what it needs."""
+"""Torch's oldest supported version. With an older one, each feature works whose private names of torch are found."""
 _FIRST_WITH_DYNAMO = (2, 0)
 
 

@@ -1,6 +1,6 @@
-"""Defines why a request is refused: a stable id and a text for the user.
+"""Defines the refusal of a request: a stable id and a text for the user.
 
-Raised on the loop, which turns it into a failure response.
+Raised on the event loop. The session sends it as a failure response.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class RequestRefused(Exception):
     """A request fails for a reason that the user should read."""
 
     def __init__(self, error_id: ErrorId, text: str, *, message: str = "", show_user: bool = False) -> None:
-        """Use DAP's short form (``cancelled``) as ``message``, or the text if there is none."""
+        """Create it; ``message`` is DAP's short form, such as ``cancelled``, or empty to send the text."""
         super().__init__(text)
         self.error_id = error_id
         self.text = text

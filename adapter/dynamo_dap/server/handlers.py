@@ -190,7 +190,7 @@ async def _discard(session: Session) -> None:
     session.phase = Phase.STARTING
     old.events.is_silent = True
     for thread_id in old.events.stopped_threads.held:
-        # VS Code would take the first stop that was not continued for the present one.
+        # Without this event, VS Code would show this old stop in place of the new process's first one.
         session.client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
     for thread_id in old.events.stopped_threads.ever_stopped:
         session.client.event("thread", ThreadEventBody(reason="exited", thread_id=thread_id))
@@ -301,7 +301,7 @@ def threads(session: Session, raw: msgspec.Raw, arguments: NoArguments) -> Merge
 def _merge(answers: Answers) -> object:
     if len(answers) == 1:
         return answers[0][1]
-    # Both name the same threads. debugpy, the last one, lists them in the order in which they started.
+    # Both backends list the same threads. debugpy's list, the last one, has them in the order of their start.
     known: dict[int, Thread] = {}
     for _, raw in reversed(answers):
         for thread in msgspec.json.decode(bytes(raw), type=_ThreadsBody).threads:
@@ -311,7 +311,7 @@ def _merge(answers: Answers) -> object:
 
 @handles("cancel", CancelArguments, brings=Capabilities(supports_cancel_request=True))
 def cancel(session: Session, arguments: CancelArguments) -> None:
-    """Cancel a request or a progress. Succeeds always: an answered request needs no cancelling."""
+    """Cancel a request or a progress. Always succeeds: an answered request needs no cancelling."""
     if arguments.request_id is not None and not session.cancel_task(arguments.request_id):
         session.router.cancel(arguments.request_id)
     if arguments.progress_id is not None and not session.cancel_start(arguments.progress_id):

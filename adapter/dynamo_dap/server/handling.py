@@ -5,7 +5,7 @@ Filled while ``server.handlers`` is imported; afterwards read on the loop. There
 - *handled*: the server answers itself. A handler returns the body (or None), or raises ``RequestRefused``. A coroutine
   function runs as a task that ``cancel`` can end.
 - *broadcast*: every backend gets the request, and the handler returns a function that merges their answers into one
-  body. It runs in the callback of the last answer, so the merged answer precedes the events that followed it.
+  body. That function runs in the callback of the last answer: events that follow this answer come after the merged one.
 - *forwarded*: one backend answers (``capabilities.FORWARDED_REQUESTS``, custom requests).
 """
 

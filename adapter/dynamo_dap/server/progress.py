@@ -1,6 +1,6 @@
 """Reports progress to the client while a start or a compile takes long.
 
-Runs on the event loop; one of each per run of the debugged program.
+Runs on the event loop. Each run of the debugged program has one ``SlowStart`` and one ``CompileProgress``.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SlowStart:
 class _Compiling:
     what: str
     began: float
-    """By the loop's clock; a stop begins it anew."""
+    """The time by the loop's clock. A stop restarts the measurement."""
 
 
 class CompileProgress:

@@ -58,7 +58,7 @@ class RankMember:
     """Takes part in the meeting for one session."""
 
     def __init__(self, client: Client, router: Router, threads: Callable[[], StoppedThreads], name: str) -> None:
-        """Take ``threads``, which knows the backend that stopped a thread, and the rank's ``name``."""
+        """Take ``threads``, which returns the stopped threads, and the rank's ``name``."""
         self._client = client
         self._router = router
         self._threads = threads

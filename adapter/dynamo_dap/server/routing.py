@@ -1,7 +1,7 @@
 """Decides which backend gets a request, and tracks requests without an answer.
 
-Runs on the event loop, one per session. Answers are passed on in plain callbacks, not in tasks. So a response leaves
-before the events that followed it, without a further turn of the loop.
+Runs on the event loop, one per session. Plain callbacks, not tasks, pass answers on. So an answer reaches the client
+before the events that followed it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Sharing:
     merge: Merge
     share: Share = _everything
     meanwhile: Callable[[str], object] | None = None
-    """Makes the answer while the program is suspended, from the reason; None if the request is then refused."""
+    """Makes an answer from the reason why the program is suspended; None: such a request is refused."""
     say_late: Callable[[Any], None] = lambda body: None
     """Gets the merged answer, once the program has resumed after an answer from ``meanwhile``."""
 
@@ -286,7 +286,7 @@ class Router:
             is_traced = request.command == "gotoTargets" and self._stopped_threads().of(AGENT)
             return agent if is_traced else debugpy
         if request.command in _OF_STOPPED_THREADS and references.thread_id not in self._stopped_threads().held:
-            return agent  # the agent refuses it with DAP's word; debugpy would report success
+            return agent  # the agent refuses it as DAP says; debugpy would report success
         return agent if self._stopped_threads().is_agents(references.thread_id) else debugpy
 
     def _answer_merged(self, request: Request, sharing: Sharing, answers: list[tuple[Backend, Response]]) -> None:
@@ -318,9 +318,9 @@ class Router:
 
 
 class _Order:
-    """Sends a pause after the answers to the requests before it that matter to it.
+    """Delays a pause until the requests in ``_BEFORE_PAUSE`` that came before it are answered.
 
-    Another backend could serve it before those: it ignores a pause of a thread that is still held.
+    Otherwise a backend could get the pause while the thread is still held, and ignore it.
     """
 
     def __init__(self) -> None:
@@ -364,7 +364,7 @@ class _Collector:
 
 
 def _is_agents(command: str) -> bool:
-    """Return whether debugpy does not know ``command``: it would never answer."""
+    """Return whether only the agent knows ``command``: debugpy would never answer."""
     return command in _AGENT_ONLY or command.startswith(CUSTOM_PREFIX)
 
 
@@ -396,7 +396,7 @@ def _as_the_clients(command: str, backend: Backend, response: Response) -> Respo
     if backend.name == DEBUGPY and command == "dataBreakpointInfo" and response.success:
         return whether_watched(response)
     if backend.name == DEBUGPY and command == "exceptionInfo":
-        # debugpy has a field of its own there.
+        # Leave out the field that debugpy adds and DAP does not know.
         body = decode(response.body, ExceptionInfoResponseBody, "body of 'exceptionInfo'")
         return msgspec.structs.replace(response, body=encode_body(body))
     return response

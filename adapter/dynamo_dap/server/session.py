@@ -1,7 +1,7 @@
 """Manages one IDE connection: its phases, its program, and its end.
 
 Runs on the event loop; lives as long as the connection. Several may exist at once (over TCP); they share nothing.
-Connections call it back, and each request whose handler is a coroutine runs as a task.
+The connection to the IDE calls its ``on_...`` methods. A request whose handler is a coroutine runs as a task.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Session:
     ) -> None:
         """Answer each request by ``serve``, which may raise ``RequestRefused``.
 
-        ``on_access`` is called when the client has shown the token that ``access`` wants.
+        ``on_access`` is called when the client has shown the token that ``access`` requires.
         """
         self._serve = serve
         self.access = access
@@ -104,13 +104,13 @@ class Session:
         self.given: dict[str, Any] = {}
         """The client's ``launch`` arguments for ``job``."""
         self.rank: RankMember | None = None
-        """The session's part in the meeting of ranks that stop together."""
+        """Coordinates the session with other ranks that stop together; None without such ranks."""
         self.filters: frozenset[str] | None = None
         """Names of the exception filters that the client is offered; None for all."""
         self.is_configured = False
         """Whether ``configurationDone`` was received."""
         self.closed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Done when the session is fully closed; the exit status for a process that served only it."""
+        """Done when the session is closed. Its result is the exit status of a server that serves only this session."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         """The server's own work on requests, by their ``seq``."""
         self._ending: asyncio.Task[None] | None = None
@@ -138,7 +138,7 @@ class Session:
         return task is not None
 
     def answer_later(self, request: Request, result: Awaitable[object]) -> None:
-        """Answer ``request`` when ``result`` is done; ``cancel`` can end that."""
+        """Answer ``request`` when ``result`` is done. The client's request ``cancel`` can cancel it."""
         task = asyncio.get_running_loop().create_task(self._finish(request, result), name=request.command)
         self._tasks[request.seq] = task
 
@@ -308,7 +308,7 @@ class Session:
         """Ignore it: DAP clients send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Report what could not be read, and go on."""
+        """Report the problem of an invalid message, and continue."""
         self.client.output(f"dynamo-dap received an invalid message: {problem}", "important")
 
     def on_closed(self, problem: str | None) -> None:

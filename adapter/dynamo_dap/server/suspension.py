@@ -1,6 +1,6 @@
-"""Recognizes a program that a signal has suspended, and answers from what it reported before.
+"""Recognizes a program that a signal has suspended, and repeats its earlier answers.
 
-Such a program answers nothing until it gets SIGCONT. Runs on the event loop; lives as long as its session.
+Such a program answers no request until it gets SIGCONT. Runs on the event loop; lives as long as its session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Suspension:
     """The known facts about a program that a signal has suspended."""
 
     def __init__(self, process_id: Callable[[], int | None], changes: Callable[[], int]) -> None:
-        """Watch ``process_id``, None if it is on another machine; ``changes`` counts stops and resumes of threads."""
+        """Watch a process. ``process_id`` returns its id, or None if it runs on another machine.
+
+        ``changes`` returns how often threads have stopped and resumed so far.
+        """
         self._process_id = process_id
         self._changes = changes
         self._kept: dict[tuple[str, bytes], msgspec.Raw] = {}
@@ -37,7 +40,7 @@ class Suspension:
         self._threads: msgspec.Raw | None = None
 
     def is_seen_at_once(self) -> bool:
-        """Return whether it is suspended; only on systems where this is cheap enough for each request."""
+        """Return whether the program is suspended. False where a check on each request would be too expensive."""
         return _HAS_PROC and self.is_suspended()
 
     def is_suspended(self) -> bool:
@@ -46,7 +49,7 @@ class Suspension:
         return process_id is not None and _state_of(process_id) == "T"
 
     def keep(self, request: Request, body: msgspec.Raw) -> None:
-        """Remember an answer, while nothing runs."""
+        """Remember an answer until a thread resumes or stops, or a request may change values."""
         if request.command == "threads":
             self._threads = body
         elif request.command not in _LOOKING:
@@ -66,7 +69,7 @@ class Suspension:
         return self._kept.get((request.command, bytes(request.arguments)))
 
     def refusal(self, command: str, *, was_sent: bool) -> RequestRefused:
-        """Return why a request is not answered."""
+        """Return the error that answers a request in place of the program."""
         later = " The request takes effect then." if was_sent else ""
         text = (
             f"'{command}': a signal (SIGSTOP, or Ctrl-Z in its terminal) has suspended the program. "

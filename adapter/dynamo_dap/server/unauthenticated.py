@@ -40,7 +40,7 @@ async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socke
             await asyncio.sleep(_RETRY_INTERVAL)
             continue
         yield connected
-        # While more connections wait, accepting never blocks, and no accepted connection would be read.
+        # Let the loop read accepted connections. While more connections wait, ``accept`` itself never yields to it.
         await asyncio.sleep(0)
 
 

@@ -124,7 +124,7 @@ class AttributeWatch(ChainingTracer):
         self._held: CodeType | None = None
         """The code of the frame that debugpy holds: it replaces the frame's trace function when it continues."""
         self._has_seen_threads = False
-        """Whether another thread has run since the attributes are watched."""
+        """Whether another thread has run since the watch began."""
         self._starts = Patches("watching attributes")
         # One object forever, so that it can be recognized.
         self._function: TraceFunction = self._on_call
@@ -149,12 +149,12 @@ class AttributeWatch(ChainingTracer):
             call_on_main_thread(self._put_in)
 
     def close(self) -> None:
-        """Watch nothing; the trace function leaves at the next event."""
+        """Watch nothing. The trace function removes itself at its next event."""
         self._entries, self._lines, self._targets, self._held = (), frozenset(), [], None
         self._starts.remove()
 
     def _note_thread(self, thread: threading.Thread) -> None:
-        # It may change an attribute and end before the next look.
+        # The thread may change an attribute and end before the next look.
         self._has_seen_threads = self._has_seen_threads or not _is_debuggers(thread)
 
     def present_frame(self, frame: FrameType) -> Frame | None:
@@ -388,7 +388,10 @@ def _item(value: Any, key: object) -> object:
 
 
 def _state(value: object) -> object:
-    """Return what equals another look's exactly if the value is the same. It keeps no object of the program."""
+    """Return a state that equals an earlier state exactly if the value is the same.
+
+    It keeps no object of the program alive.
+    """
     if is_exactly(value, _SCALARS):
         return type(value), value
     return id(value), tuple(_parts(value))

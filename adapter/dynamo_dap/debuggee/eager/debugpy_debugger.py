@@ -45,7 +45,9 @@ class DebugpyDebugger:
     # -- its life --------------------------------------------------------------------------------------------------
 
     def start(self, address: str, token: str, greet: Callable[[socket.socket], None] | None = None) -> None:
-        """Load debugpy and connect it to the server at ``address``, where it shows ``token``; ``greet`` as there.
+        """Load debugpy and connect it to the server at ``address``, where it shows ``token``.
+
+        ``greet``: see ``pydevd_internals.connect``.
 
         Raises:
             pydevd_internals.DebugpyMissing: there is no debugpy here.
@@ -153,7 +155,7 @@ class DebugpyDebugger:
         return pydevd_internals.exception_filters() if asked_for is None else asked_for
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
-        """Remember it by a weak reference: it keeps all frames of its traceback alive."""
+        """Remember ``error`` weakly: it keeps all frames of its traceback alive."""
         with contextlib.suppress(TypeError):
             self._stopped_for = weakref.ref(error), filters
 
@@ -234,7 +236,7 @@ _leaves_in_forks = False
 
 @functools.cache
 def _release_frames_at_exit() -> None:
-    """Register it once, before debugpy and the program register their exit functions: it runs after those."""
+    """Release debugpy's frames at exit. Registered once, before the others' exit functions, so that it runs last."""
     atexit.register(pydevd_internals.release_frames)
 
 
@@ -242,7 +244,7 @@ def _leave_in_forks(debugger: DebugpyDebugger) -> None:
     """Detach ``debugger``, the latest session's, in processes forked from this one."""
     global _in_use, _leaves_in_forks
     _in_use = debugger
-    if not _leaves_in_forks:  # exit functions stay registered
+    if not _leaves_in_forks:  # functions for forks stay registered
         _leaves_in_forks = True
         os.register_at_fork(after_in_child=_leave_this_fork)
 

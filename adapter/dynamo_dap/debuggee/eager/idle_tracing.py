@@ -149,7 +149,7 @@ def _may_be_imported_by_torch(path: str) -> bool:
 
 
 class Compiles:
-    """Both hooks."""
+    """Leaves compiles and generated code untraced, and debugpy's own functions uncompiled."""
 
     def __init__(self, tracing: IdleTracing) -> None:
         self._tracing = tracing

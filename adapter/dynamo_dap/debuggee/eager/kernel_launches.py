@@ -1,8 +1,8 @@
 """Decides which launches of compiled kernels are also interpreted.
 
 These are launches of kernels with breakpoints or steps, or every launch while an exception filter for kernels is on.
-Stops after a launch whose results differ from the interpreter's. Made once per process; runs on the threads that launch
-kernels, and quick if nothing is set.
+Stops after a launch whose results differ from the interpreter's. Made once per process. Runs on the threads that launch
+kernels, and takes little time if nothing is set.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class KernelLaunches(LaunchObserver):
                 begin_again()
 
     def report(self, text: str) -> None:
-        """Report it once."""
+        """Show the user a text, once."""
         if text not in self._reported:
             self._reported.add(text)
             self._host.print(f"dynamo-dap: {text}\n", "important")

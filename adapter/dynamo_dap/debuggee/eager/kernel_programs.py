@@ -56,7 +56,7 @@ class KernelPrograms(Observer):
         return self._host.eager_debugger.kept_out()
 
     def is_programs_launch(self) -> bool:
-        """Return whether this thread is not held: expressions at a stop launch kernels as well."""
+        """Return whether the program makes this thread's launch, not an expression at a stop."""
         return not self._host.is_holding
 
     # -- programs --------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class KernelPrograms(Observer):
 
 @contextlib.contextmanager
 def _program_going_on() -> Iterator[None]:
-    """Keep exceptions inside this context out of the program, whose own call is above."""
+    """Log exceptions inside this context, and keep them from the program, whose own call is on the stack."""
     try:
         yield
     except Exception:  # noqa: BLE001  (as said)

@@ -39,14 +39,14 @@ _LEAVING_SECONDS = 1.0
 _installed_for: Callable[[], float] | None = None
 """Returns how long an evaluation may take."""
 _has_stopped_for: Callable[[BaseException], bool] | None = None
-"""Returns the exceptions for which ``userUnhandled`` has stopped."""
+"""Returns whether ``userUnhandled`` has stopped for an exception."""
 
 
 def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseException], bool]) -> None:
     """Wrap pydevd's functions, which are imported.
 
-    ``seconds`` limits an evaluation; ``has_stopped_for`` returns the exceptions for which the filter ``userUnhandled``
-    has stopped in a trace.
+    ``seconds`` limits an evaluation. ``has_stopped_for`` returns whether the filter ``userUnhandled`` has stopped for
+    an exception in a trace.
     """
     global _installed_for, _has_stopped_for
     is_first, _installed_for, _has_stopped_for = _installed_for is None, seconds, has_stopped_for
@@ -101,7 +101,7 @@ def forget_stops() -> None:
 
 
 def let_threads_leave() -> None:
-    """Wait briefly for resumed threads that have not left their stop yet. Any thread but those.
+    """Wait briefly for resumed threads that have not left their stop yet. Runs on any other thread.
 
     An earlier pause request would hold such a thread without a stopped event.
     """
@@ -134,7 +134,7 @@ def _is_pydevds(thread: threading.Thread) -> bool:
 
 
 def _mute_warnings_about_gevent() -> None:
-    """Keep debugpy's warnings about gevent off the program's stderr: the debugger leaves such a program."""
+    """Keep debugpy's warnings about gevent off the stderr of programs that use it."""
     for name in ("pydevd_comm", "pydevd_daemon_thread"):
         vars(_module(name))["notify_about_gevent_if_needed"] = lambda stream=None: False
 

@@ -1,7 +1,7 @@
 """Accesses undocumented functions of debugpy for the agent; those for variables are in ``pydevd_variables``.
 
-debugpy is imported when a session needs it, never before. Functions are called on the thread they are about, unless
-stated otherwise.
+debugpy is imported when a session needs it, never before. A function runs on the thread that it concerns, unless it
+states otherwise.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def adopt(own_package: str) -> None:
 
 
 def package() -> str:
-    """Return the folder of its modules."""
+    """Return the folder of debugpy's modules."""
     return os.path.dirname(str(sys.modules["debugpy"].__file__))
 
 
@@ -265,7 +265,7 @@ def wrap_process_creation(
 
 
 def listen_to_messages(after_receive: Callable[[object], None], before_send: Callable[[object], None]) -> None:
-    """Pass every DAP message that it receives or sends to observers, as plain Python values; on its own threads."""
+    """Pass every DAP message that debugpy receives or sends to observers, as Python values, on debugpy's threads."""
     pydevd = sys.modules["pydevd"]
     listener = type(
         "Listener",
@@ -289,9 +289,9 @@ class _Cancelled:
 
 
 def wait_until_configured(is_cancelled: Callable[[], bool]) -> None:
-    """Wait until it has received ``configurationDone``, or ``is_cancelled``, which is polled.
+    """Wait until debugpy has received ``configurationDone``, or ``is_cancelled``, which is polled.
 
-    Return at once if its session has ended.
+    Return at once if debugpy's session has ended.
     """
     debugger = sys.modules["pydevd"].get_global_debugger()
     if debugger is not None:
@@ -310,7 +310,7 @@ def _thread(ident: int) -> threading.Thread | None:
 
 
 def thread_id_of(ident: int) -> int:
-    """Return its DAP id of the thread with Python's identifier ``ident``. Runs on any thread."""
+    """Return debugpy's DAP id of the thread with Python's identifier ``ident``. Runs on any thread."""
     thread = _thread(ident)
     if thread is None:
         key = f"thread {ident}"
@@ -320,7 +320,7 @@ def thread_id_of(ident: int) -> int:
 
 
 def ident_of_thread(thread_id: int) -> int | None:
-    """Return Python's identifier of the thread with its DAP id ``thread_id``. Runs on any thread."""
+    """Return Python's identifier of the thread with debugpy's DAP id ``thread_id``. Runs on any thread."""
     key = _schema()._dap_id_to_obj_id.get(thread_id)
     if not isinstance(key, str):
         return None
@@ -384,7 +384,7 @@ def _information(thread: threading.Thread | None = None) -> Any:
 
 
 def holds_this_thread() -> bool:
-    """Return whether it has stopped the calling thread, which serves requests."""
+    """Return whether debugpy has stopped the calling thread, which then serves requests."""
     information = getattr(threading.current_thread(), "additional_info", None)
     return information is not None and bool(getattr(information, "is_in_wait_loop", False))
 
@@ -500,7 +500,7 @@ def monitoring() -> Any:
 
 
 def uses_monitoring() -> bool:
-    """Return whether it gets its events by ``sys.monitoring``: Python 3.12 and newer."""
+    """Return whether debugpy gets its events by ``sys.monitoring``: Python 3.12 and newer."""
     return bool(importlib.import_module("_pydevd_bundle.pydevd_constants").PYDEVD_USE_SYS_MONITORING)
 
 
@@ -524,7 +524,7 @@ def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
 
 
 def looks_out() -> bool:
-    """Return whether it may stop the calling thread for anything but an uncaught exception."""
+    """Return whether debugpy may stop the calling thread for anything but an uncaught exception."""
     pydb, information = debugger(), _information()
     return (
         any(pydb.breakpoints.values())
@@ -540,9 +540,9 @@ def looks_out() -> bool:
 
 
 def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) -> int | None:
-    """Return the DAP id of ``frame_of_globals()`` on a thread that it has stopped, or None.
+    """Return the DAP id of ``frame_of_globals()`` on a thread that debugpy has stopped, or None.
 
-    The frame belongs to the stop of that thread, like its own frames. Runs on its reader thread.
+    The frame belongs to the stop of that thread, like its own frames. Runs on debugpy's reader thread.
     """
     manager = debugger().suspended_frames_manager
     for tracker in list(manager._thread_id_to_tracker.values()):

@@ -36,7 +36,10 @@ def _defines(value: object, names: tuple[str, ...]) -> bool:
 
 
 def data(own: Callable[..., object], variable: Any, fmt: object, context: str | None, **limits: int) -> Any:
-    """Return the fields of a variable by ``own``; for a value that runs its own code, only with ``__repr__``."""
+    """Return a variable's fields, made by debugpy's ``own``.
+
+    For a value whose class has its own code, make them here, where only ``__repr__`` runs.
+    """
     if not runs_its_own_code(variable.value):
         return own(variable, fmt, context, **limits)
     safe_repr: Any = importlib.import_module("_pydevd_bundle.pydevd_safe_repr").SafeRepr()

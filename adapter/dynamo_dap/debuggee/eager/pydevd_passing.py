@@ -71,7 +71,7 @@ def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
     log = pydb.handle_breakpoint_expression
 
     def has_condition(self: Any) -> bool:
-        # Its missing condition then counts as false.
+        # While they are off, debugpy treats it as a breakpoint whose condition is false.
         return bool(self.condition or self.hit_condition) or _are_off()
 
     def handle_breakpoint_expression(self: object, pybreakpoint: Any, info: object, new_frame: object) -> None:
@@ -98,7 +98,7 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
     ours = [kind(path, True, True) for path in paths]
     theirs = [one for one in pydb._files_filtering._exclude_filters if one not in ours]
     set_filters, is_filtered = type(pydb).set_exclude_filters, pydb.apply_files_filter
-    # Its client sets its own when it attaches.
+    # debugpy's client sets its own filters when it attaches: add ours to them.
     pydb.set_exclude_filters = lambda filters: set_filters(pydb, [*filters, *ours])
     importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI().set_exclude_filters(pydb, theirs)
 
@@ -110,8 +110,8 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
     apply_files_filter.shows_more = getattr(is_filtered, "shows_more", False)  # type: ignore[attr-defined]  # a mark on the function
     pydb.apply_files_filter = apply_files_filter
     if pydevd_internals.uses_monitoring():
-        # There debugpy calls the filter once for each code, for all threads. (It refuses libraries that are not stepped
-        # in.)
+        # With ``sys.monitoring``, debugpy calls the filter once for each code object, for all threads. So the filter
+        # cannot follow one thread's step. (It refuses libraries that are not stepped in.)
         _go_on_stepping_in(pydb, is_passed)
 
 

@@ -176,7 +176,7 @@ def _request_of(command: Any) -> Any:
     found = next((one for one in arguments if getattr(one, "type", None) == "request"), None)
     if found is not None or getattr(command, "method", None) is not _completing():
         return found
-    # It gets parts of the request.
+    # The command for completions has only parts of the request.
     if not hasattr(command, "request_of_client"):
         command.request_of_client = getattr(_reader, "request", None)
     return command.request_of_client
@@ -188,7 +188,7 @@ def _completing() -> object:
 
 
 def cancel(py_db: object, asked: dict[str, Any]) -> None:
-    """Cancel a request that has not been answered yet. pydevd's reader thread."""
+    """Cancel a request that has not been answered yet. Runs on pydevd's reader thread."""
     seq = asked["arguments"].get("requestId")
     with _lock:
         served = _served.get(seq)
@@ -244,7 +244,7 @@ class _Served:
             self._py_db.writer.add_command(comm.NetCommand(comm.CMD_WRITE_TO_CONSOLE, 0, event, is_json=True))
 
     def _limit_of_rows(self) -> contextlib.AbstractContextManager[None]:
-        # Make the text of an evaluated value before the evaluation is interrupted.
+        # The text of an evaluated value gets less time than the whole evaluation, which would be interrupted otherwise.
         return slow_rows.limit(_seconds(), _ROWS_AT_MOST) if self._has_rows else slow_rows.limit(_seconds() * 0.8, 1)
 
     @property
@@ -259,7 +259,7 @@ class _Served:
         refuse(self._py_db, self._request.seq, self._request.command, text)
 
     def _get_stuck(self) -> None:
-        """Answer that the time is up, while the work continues. The watchdog's thread."""
+        """Answer that the time is up, while the work continues. Runs on the watchdog's thread."""
         text = (
             f"{self._name} still runs in this thread, in a call that cannot be interrupted; try again when it has ended"
         )
@@ -308,7 +308,7 @@ def _without_bad_ones(handle: Callable[..., Any]) -> Callable[..., object]:
 def _problem_of(asked: dict[str, Any], hits: Callable[[str | None], str | None]) -> str | None:
     problem = Conditions.parse(asked.get("condition"), None, asked.get("logMessage")).problem
     if problem is None and (text := asked.get("hitCondition")):
-        # debugpy accepts any expression there.
+        # debugpy accepts any expression as a hit count.
         problem = Conditions.parse((hits(text) or "").replace("@HIT@", "1"), None, None).problem
         problem = problem and f"hit condition: {problem}"
     return problem

@@ -34,7 +34,10 @@ class Presentation(Protocol):
         """Return name, object and expression of the requested children; None for debugpy's own."""
 
     def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
-        """Request one page of children, those of ``filter`` ``only``; with ``count`` 0 all from ``start`` on."""
+        """Show one page of children inside this context; with ``count`` 0 all from ``start`` on.
+
+        ``only`` is DAP's ``filter``: ``named`` or ``indexed``.
+        """
 
     def page(self, variables: list[object]) -> list[object]:
         """Return the requested variables of a scope."""
@@ -45,7 +48,7 @@ class Presentation(Protocol):
     def scope(self, frame: types.FrameType) -> tuple[str, object] | None:
         """Return name and object of a frame's extra scope, or None.
 
-        On debugpy's reader thread.
+        Runs on debugpy's reader thread.
         """
 
     def look(self, variable: object, wanted: object) -> dict[str, object]:
@@ -55,7 +58,7 @@ class Presentation(Protocol):
         """Return the body of the answer to our own request about a data breakpoint."""
 
     def left_to_debugpy(self, show: Callable[[], dict[str, object]], context: str | None) -> dict[str, object]:
-        """Return the result of ``show``, debugpy's own, for a variable."""
+        """Return the result of ``show``, by which debugpy itself shows a variable."""
 
 
 _is_presentation_wanted: Callable[[], bool] | None = None

@@ -1,7 +1,7 @@
-"""Reports the agent's and debugpy's steps and stops on a thread to each other before they take effect.
+"""Shares steps, pauses and stops on a thread between the agent and debugpy, before they take effect.
 
-pydevd's messages are observed on its reader and writer threads. Both debuggers get a step or a pause request: the one
-that stops the thread first ends it, and the other drops it.
+Observes pydevd's messages on its reader and writer threads. Both the agent and debugpy get a request to step or pause.
+The first to stop the thread has served the request, and the other drops it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dynamo_dap.protocol.own_threads import own_thread
 
 EAGER = "eager"
 _ALL = 0
-"""Replaces a thread's id: all threads."""
+"""Stands for all threads, in place of a thread's id."""
 _PATIENCE_SECONDS = 0.5
 """Seconds until another thread is asked to pause as well."""
 _NEXT_SECONDS = 0.1
-"""Seconds until the next one is asked."""
+"""Seconds between such requests to further threads."""
 
 
 _ABOUT_FRAMES = frozenset({"evaluate", "setExpression", "completions"})
 
 
 def _set_frame(arguments: dict[str, object]) -> None:
-    """Serve a request without a frame in the program's globals, on a stopped thread."""
+    """Let debugpy serve a request that names no frame: in the program's globals, on a stopped thread."""
     frame = pydevd_internals.frame_of_globals_at_stop(frame_of_globals)
     if frame is not None:
         arguments["frameId"] = frame
@@ -46,7 +46,7 @@ class StepSharing:
         self.exception_filters: frozenset[str] | None = None
         """The last requested filters; None if the request came before this object existed."""
         self._pause_taken = threading.Event()
-        """Set when some thread has paused, as the user last asked."""
+        """Set when a thread has paused after the user's last request to pause."""
 
     def after_receive(self, message: Any) -> None:
         """Handle a message that debugpy has received and not read yet."""
@@ -99,15 +99,15 @@ class StepSharing:
         try:
             self._agent.request_pause(number)
         except RequestError:
-            return  # debugpy itself reports that there is no such thread
+            return  # debugpy reports that the thread does not exist
         if number != _ALL:
             self._pause_taken = taken = threading.Event()
             own_thread("pause", self._widen_pause, number, taken).start()
 
     def _widen_pause(self, asked: int, taken: threading.Event) -> None:
-        """Ask the other threads one by one if the first one waits in C, perhaps for them.
+        """Pause the other threads one by one if the first one waits in C code, perhaps for one of them.
 
-        On its own thread, until a thread has paused.
+        Runs on its own thread, until a thread has paused.
         """
         if taken.wait(_PATIENCE_SECONDS):
             return
@@ -120,7 +120,7 @@ class StepSharing:
             pydevd_internals.request_pause(ident)
             if taken.wait(_NEXT_SECONDS):
                 break
-        # A thread that has not reached a line would stop later unexpectedly. A newer request of the user stays.
+        # Threads that have not paused yet would stop later, unexpectedly. Keep requests if the user has asked again.
         if taken.is_set() and self._pause_taken is taken:
             pydevd_internals.give_up_pauses()
             self._agent.steps.give_up_pauses()

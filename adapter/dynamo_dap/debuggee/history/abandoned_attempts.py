@@ -105,7 +105,7 @@ class AbandonedAttempt:
 
     @property
     def can_outlive_compile(self) -> bool:
-        """Return whether later changes by the program can be noted."""
+        """Return whether changes can be noticed that the program makes after the compile."""
         return DYNAMO_OFF.problem is None and READING.problem is None
 
     def outlive_compile(self) -> None:

@@ -1,11 +1,11 @@
 """Links a thread's attempts: the running one, abandoned ones, and the part before a graph break.
 
 Each has its own history. When Dynamo abandons an attempt and restarts, the user can still select the attempt's
-snapshots, but no step leads there. The part after a graph break is a separate trace. Steps back from its beginning lead
-to the end of the attempt before the break, or of the saved trace of the cache entry that ran before, with this call's
-inputs. The saved trace is used for cached calls, and if Dynamo continued at the break without a restart, so that the
-attempt is lost. Runs on the tracing thread, except ``StateLogs.want``; attempts live until the function or the call
-that they lead to has ended.
+snapshots, but no step leads there. The part after a graph break is a separate trace. A step back from its beginning
+leads to the end of the attempt before the break. A cached call has no such attempt, and Dynamo keeps none if it
+continues at the break without a restart. Then the step leads to the end of the saved trace of the cache entry that ran
+before, with this call's inputs. Runs on the tracing thread, except ``StateLogs.want``. Attempts live until the function
+or the call that they lead to has ended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAXIMUM_REASON = 100
 
 @dataclass(eq=False)
 class Attempt:
-    """A history that steps back can reach."""
+    """An attempt with its history, or the saved trace of a cached call."""
 
     history: TraceHistory
     abandoned: AbandonedAttempt | None = None
@@ -137,7 +137,7 @@ class Attempts:
     def forward(
         self, attempt: Attempt, destination: Destination, now: Place, step: Step | None, stops: StopsOf
     ) -> tuple[Attempt, Destination] | None:
-        """Return the destination of a step forward, before ``now`` in a running trace; see ``TraceHistory.forward``."""
+        """Return where a step forward stops before ``now``, or None; see ``TraceHistory.forward``."""
         while True:
             end = now if attempt is self.present else Place(attempt.history.end)
             try:
@@ -155,7 +155,7 @@ class Attempts:
             destination = Destination(Place(attempt.history.beginning - 1, is_after=True), "entry")
 
     def statements_between(self, attempt: Attempt, at: int, now: Place) -> int | None:
-        """Return the number of statements before ``now``; None if the attempt does not lead there."""
+        """Return the number of statements from ``at`` to ``now``; None if the attempt does not lead there."""
         total = 0
         while attempt is not self.present:
             total += attempt.history.statements_between(at, attempt.history.end)
@@ -191,7 +191,7 @@ def _short(abandoned: AbandonedAttempt | None) -> str:
 
 
 class Standpoint:
-    """The history as seen from a held thread's place: ``agent.stepping.History``."""
+    """Implements ``agent.stepping.History``: the history as seen from the place of a held thread."""
 
     def __init__(
         self, attempts: Attempts, attempt: Attempt, place: Place, breakpoint_lines: LinesWithBreakpoints

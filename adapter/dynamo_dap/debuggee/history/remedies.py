@@ -108,7 +108,7 @@ class _Change:
     """Makes the change for one trace."""
     place: _Place
     kind: str | None = None
-    """The kind of graph break that has to go from the line; None if every one has to."""
+    """The kind of graph break that must not happen again on the line; None: no graph break may."""
 
     def is_passed(self, run: TrialRun, ended: _Ended) -> bool:
         """Return whether the trace got past the line."""
@@ -202,7 +202,7 @@ class TrialRun(SilentRun):
 
 
 class _Trials(Deferred):
-    """The rows of the scope: each is a trace of the call."""
+    """The rows of the scope. Making them traces the call, once or more for each fix."""
 
     takes_long = True
 
@@ -211,7 +211,7 @@ class Remedies:
     """Tries the fixes of a stop. One for each engine."""
 
     def __init__(self, host: Host, lines: LineTraces, logs: StateLogs) -> None:
-        """Report the lines of trials by ``lines``; ``logs`` has the history of the held trace."""
+        """Use ``lines`` to make trials report their lines, and ``logs`` for the history of the held trace."""
         self._host = host
         self._lines = lines
         self._logs = logs
@@ -284,7 +284,7 @@ class Remedies:
         guards: list[bool] | None = None,
         change: _Change | None = None,
     ) -> str:
-        """Trace the call with a fix, and with the checks that it needs besides; return the result.
+        """Trace the call with a fix, and with further checks that it needs; return the result.
 
         ``guards`` gets, for each trace, whether ``guard_or_false`` guards on a size.
         """
@@ -426,7 +426,7 @@ def _row(name: str, place: _Place, text: str) -> Variable:
 
 
 def _statement_line(frame: TracedFrame) -> int:
-    """Return the line where the statement begins that a function is in."""
+    """Return the line where a function's running statement begins."""
     try:
         starts = line_table(frame.path).statement_starts
     except LineTableError:

@@ -77,9 +77,9 @@ class CallObjects:
     has_program_gone_on: bool
     """Whether the call is shown after the program has continued, which may have changed the call's inputs."""
     versions: Sequence[int | None]
-    """If so, the versions of ``inputs``."""
+    """The versions of ``inputs``; None for each unless ``has_program_gone_on``."""
     state: Sequence[Callable[[], None]]
-    """If so, functions that restore the call's initial random states and switches of torch."""
+    """Restore the call's initial random states and switches of torch; empty unless ``has_program_gone_on``."""
 
 
 class TraceDependent(Protocol):

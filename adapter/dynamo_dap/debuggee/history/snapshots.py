@@ -169,7 +169,7 @@ def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
 
 @cache
 def _marks() -> dict[type, Any]:
-    """Return one tracker to store for all trackers of a type, by type: the NULLs on the value stack are alike."""
+    """Return the tracker to store for all trackers of a type: the NULLs on value stacks are alike."""
     null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
     return {} if null is None else {null: null()}
 
@@ -179,7 +179,7 @@ class _Sequences:
 
     def __init__(self) -> None:
         self.items: list[object] = []
-        """All sequences, one after the other."""
+        """The items of all sequences that are not forgotten."""
         self.count = 0
         """How many were ever added."""
         self._ends = array("q")
@@ -228,15 +228,15 @@ class Snapshots(Sequence[Snapshot]):
         self._noted = array("q")
         """The numbers of full snapshots, which copy stack and variables; the others are derived from the next one."""
         self._stacks = _Sequences()
-        """The full snapshots' value stacks; ``_forgotten_stacks`` is the number of the first of ``_noted``."""
+        """The value stacks of the full snapshots; ``_forgotten_stacks`` of them are forgotten."""
         self._forgotten_stacks = 0
         self._bound = array("q")
-        """The number of their variables in ``_variables``."""
+        """For each full snapshot, the number of its variables in ``_values``."""
         self._names: list[tuple[str, ...]] = []
         self._values = _Sequences()
-        """Names and values of variables."""
+        """The values of the variables in ``_names``, each time that any had changed."""
         self._variables: dict[str, object] | None = None
-        """The last variables."""
+        """The variables of the last full snapshot."""
         self._begun = array("q")
         """The number of each stretch's first snapshot. A stretch is a run of snapshots in one function."""
         self._functions: list[Translator] = []
@@ -298,7 +298,7 @@ class Snapshots(Sequence[Snapshot]):
         self._bound.append(self._values.count - 1)
 
     def note_place(self, place: tuple[int | None, object, int], *, has_line: bool, is_prologue: bool) -> None:
-        """Note the function's position, if it differs from its instruction's, or it has no line."""
+        """Note the function's position, because its instruction has no line or does not give the position."""
         number = self.forgotten + len(self.instructions) - 1
         self._places[number] = place
         if not has_line:
@@ -311,12 +311,12 @@ class Snapshots(Sequence[Snapshot]):
         self._blocks[self.forgotten + len(self.instructions) - 1] = blocks
 
     def note_progress(self, progress: dict[str, object]) -> None:
-        """Note the position of a generator."""
+        """Note the progress of a generator."""
         self._progress[self.forgotten + len(self.instructions) - 1] = progress
 
     def note_trace(self, trace: PastTrace) -> None:
         """Note the shared state of the trace, which differs from that of the snapshot before."""
-        # Earlier partial snapshots have changed nothing, but some may come after the change.
+        # The change may have come before the last partial snapshots: it counts from after the full one before them.
         number = self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten
         innermost, effects = trace.graphs[-1], trace.effects
         self._traced.append(number)

@@ -393,7 +393,7 @@ class StateLog:
     def writing_nodes(self) -> list[tuple[int, Any]]:
         """Return the outermost graph's nodes that change a tensor in place, with their numbers.
 
-        The numbers count operations from 0, without inputs. The shown state stays.
+        The numbers count operations from 0, without inputs. This does not change the shown state.
         """
         shown = self._shown
         self.show(None)
@@ -520,7 +520,7 @@ class _Present:
         swap.callback(restore_values, output, forget_values(output))
 
     def _cut(self, then: PastGraph) -> None:
-        """Unlink the nodes added since: inputs come first in a graph, whenever they are made."""
+        """Unlink the nodes added since. They need not be the last ones: inputs always come first in a graph."""
         graph = then.tracer.graph
         count = graph._len
         if count == then.nodes:

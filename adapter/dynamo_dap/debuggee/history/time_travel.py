@@ -417,7 +417,7 @@ class TraceHistory:
     def _step_back(self, place: Place, granularity: str) -> Destination:
         """Step like ``next`` backwards: over calls, and out of the function at its beginning."""
         here = self.snapshot(min(place.at, self.end - 1)).frames
-        if place.at == self.end:  # from behind the function: over all calls at its end
+        if place.at == self.end:  # the trace has ended: step over the calls that it ended in
             here = here[-1:]
         own = {each.frame for each in here}
         for earlier in range(min(place.at, self.end - 1), self.beginning - 1, -1):
@@ -487,7 +487,7 @@ class TraceHistory:
 
 
 def has_written(written: Sequence[object], node: object) -> bool:
-    """Return whether a node's tensor is among others' tensors."""
+    """Return whether the tensor of ``node`` is one of those that the nodes ``written`` stand for."""
     return any(is_same_tensor(each, node) for each in written)
 
 

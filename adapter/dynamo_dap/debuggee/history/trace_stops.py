@@ -151,7 +151,7 @@ class TraceStops:
             attempts.present.history.show(None)
 
     def _is_nothing_here(self, history: TraceHistory, reason: str, at: int, point: TracePoint) -> bool:
-        """Return whether nothing stops at the present place now, where the thread had stopped for ``reason``."""
+        """Return whether nothing would stop the thread here now. It had stopped here for ``reason``."""
         return reason not in ("exception", "data breakpoint") and not self._stops_of(history).hits(at, point)
 
     def _present_stop(self, stop: Stop, remark: str | None) -> Stop:
@@ -168,7 +168,10 @@ class TraceStops:
         return replace(stop, hit_breakpoint_ids=left)
 
     def _destination_now(self, destination: Destination) -> Destination:
-        """Reach the stop again, in the saved trace of a cached call."""
+        """Return a stop of a saved trace as it is when the thread reaches it again.
+
+        The user may have removed its breakpoints meanwhile.
+        """
         left = self._host.breakpoints.known_of(destination.hit)
         is_step = destination.reason == "breakpoint" and destination.hit and not left
         return replace(destination, reason="step" if is_step else destination.reason, hit=left)
@@ -221,7 +224,10 @@ class TraceStops:
     def _passes_furthest(
         self, history: TraceHistory, furthest: Destination, step: Step | None, start: Destination | None
     ) -> bool:
-        """Return whether nothing stops at ``furthest``, the newest point; ``step`` began at ``start``, if known."""
+        """Return whether the walk passes ``furthest``, its newest stop, because nothing stops there now.
+
+        ``step`` began at ``start``, if known.
+        """
         at = furthest.place.at
         if not self._is_nothing_here(history, furthest.reason, at, history.point(at)):
             return False

@@ -64,7 +64,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Assigned:
-    """An assignment in the function that is this many callers above the innermost."""
+    """An assignment in the function that is ``depth`` callers above the innermost."""
 
     text: str
     depth: int
@@ -91,7 +91,8 @@ class ChangedRun(ReplayRun):
     ) -> None:
         """Make the changes ``made`` in a replay of ``call``, and hold it at the last one.
 
-        ``asked`` is the user's request for it; None if it was refused: this trace then returns to the old place.
+        ``asked`` is the user's request for the last change. It is None if a change was refused: the trace is then made
+        only to hold the thread at the same place again.
         """
         super().__init__(call)
         self._host = host
@@ -228,7 +229,7 @@ class WhatIfs(CompileObserver):
     feature = "trying changes of a trace"
 
     def __init__(self, host: Host, lines: LineTraces, logs: StateLogs) -> None:
-        """Report the lines of traces by ``lines``; ``logs`` has the history of the changed trace.
+        """Use ``lines`` to make traces report their lines, and ``logs`` for the history of the changed trace.
 
         ``host`` is the agent.
         """
@@ -244,7 +245,8 @@ class WhatIfs(CompileObserver):
     def follow(self, asked: AskedChange, origin: object, top: types.FrameType) -> bool:
         """Make the user's change at a stop, and stay in the changed trace until the user leaves it.
 
-        ``origin`` is the stop's. Return False if the change was refused: the thread must be held at its old place.
+        ``origin`` is where a step from the stop begins. Return False if the change was refused: the thread must be held
+        at its old place.
         """
         self._host.steps.finish()
         run = current_run()

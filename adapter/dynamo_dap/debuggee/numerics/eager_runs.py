@@ -138,7 +138,7 @@ def state_after(call: CachedCall, before: Before) -> State:
 
     Raises:
         NotRun: it does not return.
-        GoesOnInFork: see there.
+        GoesOnInFork: in the fork only, which continues the call.
     """
 
     def work(answer: _Answer) -> None:
@@ -261,7 +261,10 @@ class _Stores:
 
 
 def _answer_of(work: Callable[[], object] = lambda: None, *, goes_on: Callable[[_Answer], None] | None = None) -> Any:
-    """Fork, and return the result of ``work``, or the later answer of ``goes_on`` if the program continues there."""
+    """Fork, and return the fork's answer: the result of ``work``, or what ``goes_on`` sends later.
+
+    ``goes_on`` may let the program's call continue in the fork.
+    """
     read, write = os.pipe()
     with warnings.catch_warnings():
         # The warning is about threads that a fork lacks; this fork uses none of them.

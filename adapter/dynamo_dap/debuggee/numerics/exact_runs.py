@@ -35,7 +35,7 @@ _FACTORIES = frozenset(f"torch.{name}" for name in _MAKERS)
 """Functions that make a tensor of torch's default type, unless they get another one."""
 _NORMALIZATIONS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 _OF_TAKEN = 16.0
-"""Rounding errors that unchanged inputs already have, in units of their own rounding."""
+"""Rounding errors of a result that is taken from the call, in units of its type's rounding."""
 _OF_SUBGRAPH = 4.0
 """Rounding by the operations of a graph inside the graph, in units of their results' rounding."""
 _REMEMBERS = 0.25
@@ -45,7 +45,7 @@ _LARGEST_SPREAD = 4
 
 
 ExactRun = dict[str, Any]
-"""Results of a float64 run by node name; for outputs, what remains at the end."""
+"""By node name: results of a float64 run that no later operation overwrites, and the outputs at its end."""
 
 
 def not_in_float64(reason: str) -> str:
@@ -250,9 +250,10 @@ class Noise:
         self._generator.manual_seed(seed)
 
     def disturb(self, node: Node, results: Mapping[object, object], times: float = 1.0, name: str = "") -> None:
-        """Disturb the result of ``node`` in place, ``times`` times, unless it is a view of disturbed memory.
+        """Disturb the result of ``node`` in place, unless it is a view of disturbed memory.
 
-        ``name`` is that of its type, if it is another one than the node's.
+        ``times`` scales the rounding error by which it is disturbed.
+        ``name`` is the key of the result's type, by default the node's name.
         """
         torch = sys.modules["torch"]
         if node.op == "get_attr" or not has_own_memory(results[node]):
@@ -283,7 +284,7 @@ class Noise:
                 value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
 
     def disturb_gradient_in_body(self, name: str, node: Node, results: Mapping[object, Any]) -> None:
-        """Disturb a result in the body of an operator, and its gradient; ``name`` is that of its type."""
+        """Disturb a result in the body of an operator, and its gradient; ``name`` is the key of the result's type."""
         self.disturb_gradient(node, results, name)
 
     def disturb_gradient(self, node: Node, results: Mapping[object, Any], name: str = "") -> None:

@@ -1,6 +1,7 @@
 """Evaluates conditions of the exception filters ``nan`` and ``mismatch``.
 
-They use a stop's names and the line's variables. Runs on the thread of the program that would be held.
+A condition can use the names that the filter provides, and the variables of the line. Runs on the program's thread that
+the stop would hold.
 """
 
 from __future__ import annotations

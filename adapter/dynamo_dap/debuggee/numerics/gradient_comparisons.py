@@ -65,7 +65,7 @@ class DifferentiatedGraph:
         return cls(graph, [node for node in graph.nodes if node.op != "output"], graph.output_nodes, placeholders)
 
     def attribute(self, target: str) -> Any:
-        """Return the parameters, buffers and constants of the graph."""
+        """Return a parameter, buffer, constant or submodule of the graph."""
         return self.graph.attribute(target)
 
 
@@ -169,7 +169,7 @@ class _Runs:
         included: Sequence[frozenset[int]],
         problems: dict[str, None] | None = None,
     ) -> None:
-        """Differentiate the graph in its own types; ``problems`` are what is not compared in another graph.
+        """Differentiate the graph in its own types; ``problems`` are those of another graph's runs, to add to.
 
         Raises:
             NoRealValue: that is impossible.
@@ -207,7 +207,8 @@ class _Runs:
     def uses(self) -> Iterator[Use]:
         """Yield each use of a tensor with a gradient, except of memory that is written to.
 
-        Where a transform differentiates, only uses of tensors from outside: the transform may differentiate a zero.
+        Inside a transform that differentiates, yield only uses of tensors from outside it: the transform may
+        differentiate an added zero as well.
         """
         changed = {storage for storage, version in self._memory.values() if self._latest[storage] != version}
         names = self.own.names
@@ -221,7 +222,10 @@ class _Runs:
                         yield node, user
 
     def to_blame(self, use: Use) -> Any:
-        """Return the operation of a use, or that which enters the outermost transform that differentiates around it."""
+        """Return the operation to blame for a use: its own, or the one that enters a transform that differentiates.
+
+        Of several such transforms around the use, the outermost counts.
+        """
         opening = next((each for each in self._around.get(use[1], ()) if differentiates(each)), None)
         within = [node for node, around in self._around.items() if opening in around]
         return next((each for each in within if places_of(each)), use[1]) if opening is not None else use[1]

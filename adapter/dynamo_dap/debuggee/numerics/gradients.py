@@ -38,7 +38,7 @@ _MAP = "torch.fx.node:map_arg"
 GRADIENTS = Feature("gradients of what a compiled call computes", _EDGE, _TASK, _ENGINE, _MAP)
 
 Gradients = Sequence[Any]
-"""By output of a graph: its gradient, or None if none arrived."""
+"""The gradient of each output of a graph; None for an output whose gradient has not arrived."""
 
 
 def current_pass() -> int:
@@ -63,9 +63,11 @@ class OutputGradients:
     """The gradients of a call's outputs, reported once in each backward pass that reaches the call."""
 
     def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
-        """Call ``report`` before the backward pass enters the call. It handles its own exceptions.
+        """Call ``report`` when the backward pass has all gradients of the outputs that it reaches.
 
-        It lives as long as the program's autograd graph, and must not hold any of its nodes.
+        That is before the pass enters the call, if each pass reaches the same output last; otherwise at the end of the
+        pass. ``report`` must handle its own exceptions. The program's autograd graph keeps it alive: it must not hold
+        any node of that graph.
         """
         never_compile(OutputGradients._on_gradients)
         never_compile(OutputGradients._finish)
@@ -114,13 +116,13 @@ class OutputGradients:
 
 
 class _Places:
-    """Finds tensors' positions in autograd's graph, and which tensors a backward pass reaches from which others."""
+    """Finds tensors' nodes in autograd's graph, and which tensors' backward passes reach which other tensors."""
 
     def __init__(self, tensors: Sequence[Any], ends: Sequence[Any]) -> None:
         """Nodes behind ``ends`` are ignored."""
         self.nodes: list[Any] = []
         self.places: list[tuple[int, int] | None] = []
-        """For each tensor, its node among the distinct ones, and its output number there."""
+        """For each tensor, the index of its node in ``nodes``, and its number among that node's outputs."""
         for each in tensors:
             node = gradient_node_of(each)
             if node is not None and node not in self.nodes:
@@ -140,7 +142,7 @@ class _Places:
             )
             for place in self.places
         ]
-        """For each tensor, those from which a backward pass reaches it."""
+        """For each tensor, the indices of the tensors whose backward passes reach it."""
 
     def _reachable(self, ends: set[object]) -> list[set[tuple[int, int]]]:
         if len(self.nodes) < 2:
@@ -161,7 +163,7 @@ class _Places:
 
 
 def _next_of(node: Any, place: Mapping[object, int], ends: set[object]) -> set[tuple[int, int]]:
-    """Return the nodes in ``place``, with their outputs, that a backward pass reaches first."""
+    """Return which nodes in ``place`` a backward pass from ``node`` reaches first, each with an output's number."""
     found: set[tuple[int, int]] = set()
     seen: set[object] = set()
     left = list(node.next_functions)
@@ -188,7 +190,7 @@ class GivenTensors:
         return [each for reference, _ in self._versions if (each := reference()) is not None]
 
     def are_changed(self, memory: Mapping[object, object]) -> bool:
-        """Return whether any was written to since, except those in ``memory``, which have a copy."""
+        """Return whether any was written to since. Those in ``memory`` do not count: they were copied."""
         return any(
             each._version != version and storage_of(each) not in memory
             for reference, version in self._versions
@@ -202,10 +204,10 @@ class KeptInput:
 
     name: str
     value: Any
-    """For a tensor a detached one: with the program's memory, or a copy if the call writes to it."""
+    """A tensor is detached: it shares the program's memory, or is a copy if the call writes to it."""
     requires_grad: bool = False
     version: int | None = None
-    """The version of the program's tensor; None if it no longer matters."""
+    """The version of the program's tensor; None for copies, which need no check, and inference tensors."""
     is_parameter: bool = False
 
     @classmethod
@@ -260,7 +262,7 @@ class DifferentiableGraph(Protocol):
         """Placeholders that nodes write to."""
 
     def attribute(self, target: str) -> Any:
-        """Return the parameters, buffers and constants of the graph."""
+        """Return a parameter, buffer, constant or submodule of the graph."""
 
 
 class GradientRun:
@@ -278,20 +280,20 @@ class GradientRun:
     ) -> None:
         """Run it; ``states`` restore the call's initial random numbers and switches.
 
-        ``arrived`` are the outputs' gradients. An output's gradient contains those of the outputs in ``included``,
-        which the program's autograd graph computes from it. Within one graph that happens if the backend gives the
-        graph's own operations to autograd, else only for views.
+        ``arrived`` are the outputs' gradients. An output's gradient contains those of the outputs in ``included``, if
+        the program's autograd graph computes these from it. Within one graph that happens if the backend runs the
+        graph's operations under autograd, as "eager" does; otherwise only for views.
 
         Raises: NoRealValue: the graph cannot run like this; the text says why.
         """
         self._found: dict[tuple[str, int], object] = {}
         self._edges: dict[tuple[str, int], object] = {}
-        """By node, and by the number of the last node that wrote to its memory, initially itself."""
+        """Autograd edges, by a node's name and the number of the node that last wrote to its memory, first itself."""
         self._written: dict[str, list[int]] = {}
-        """The indices in ``_edges`` of each node."""
+        """For each node, its numbers in the keys of ``_edges``."""
         self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
         self._alive: dict[object, list[tuple[str, weakref.ref[Any], int]]] = {}
-        """By memory: tensors with a gradient, and their versions."""
+        """By memory: the nodes whose tensors use it and require a gradient, with these tensors and their versions."""
         self._bytes = 0
         self._known: dict[object, object] = {}
         """Complete gradients that have arrived, by edge."""
@@ -301,12 +303,12 @@ class GradientRun:
         self._ran = ran
         """Receives each node that has run, with the results so far."""
         self._ran_in_body = ran_in_body
-        """Receives the same of the nodes in operators' bodies, each with a name of its own."""
+        """Receives the same for the nodes in operators' bodies, and a unique name of each."""
         self._is_forward = True
         self.bodies: dict[str, Any] = {}
         """The bodies of higher-order operators that have run, by target."""
         self.results_in_bodies: dict[tuple[str, int], dict[str, str]] = {}
-        """By file and line, and by body: the last value with a gradient that a line computes."""
+        """By file and line, and by body: the name of the line's last node with a gradient."""
         self.made_in_bodies: list[Any] = []
         """Values that bodies made in the last differentiation: the backward of an ``autograd.Function``."""
         self.ran_in_backward: list[tuple[object, tuple[object, ...]]] = []
@@ -327,7 +329,7 @@ class GradientRun:
 
     @property
     def names(self) -> frozenset[str]:
-        """The nodes that have a gradient, or might."""
+        """The names of the nodes that can have a gradient."""
         return frozenset(self._written)
 
     def gradient(self, name: str, at: str, limit: int) -> Any:
@@ -352,14 +354,14 @@ class GradientRun:
         return self._found[key]
 
     def written_by(self, names: Collection[str]) -> list[str]:
-        """Return the nodes to whose memory some nodes have written, the last of them first."""
+        """Return the nodes whose memory the nodes ``names`` have written to, the latest first."""
         numbers = {self._numbers[name] for name in names if name in self._numbers}
         return [name for name, (_, *later) in reversed(self._written.items()) if not numbers.isdisjoint(later)]
 
     def contribution(self, results: Sequence[str], name: str, limit: int) -> object:
-        """Return the part of a node's gradient that comes from some of its users, or None.
+        """Return the part of the gradient of node ``name`` that comes through one operation, or None.
 
-        ``results`` are the results of one operation that uses the node ``name``.
+        ``results`` names the operation's results.
 
         Raises:
             NoRealValue: it cannot be computed; the text says why.
@@ -468,7 +470,7 @@ class GradientRun:
         return node.target(*args, **kwargs)
 
     def _run_body(self, target: str, body: GraphModule, operands: tuple[object, ...]) -> object:
-        """Run a higher-order operator's body; note its own nodes or, in a backward pass, what they make."""
+        """Run a higher-order operator's body. Note its nodes; in a backward pass, note the values that they compute."""
         if not self._is_forward and not sys.modules["torch"].is_grad_enabled():
             outputs, made = made_in_body(body, operands)
             self.made_in_bodies += made.values()
@@ -490,7 +492,7 @@ class GradientRun:
         return run_observed(body, operands, note)
 
     def _note(self, name: str, number: int, result: Any) -> None:
-        """Note the present edge of a tensor: an in-place write gives it another one."""
+        """Note the present autograd edge of a tensor. Each in-place write replaces it."""
         self._edges[name, number] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
         self._written.setdefault(name, []).append(number)
         self._bytes += result.numel() * result.element_size()
@@ -509,7 +511,7 @@ class GradientRun:
                     self._note(name, self._numbers[node.name], tensor)
 
     def _seed(self, outputs: Sequence[Any], arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
-        """Return the tensors from which to differentiate, with their gradients."""
+        """Set the tensors from which to differentiate, and their gradients."""
         torch = sys.modules["torch"]
         self._roots: list[object] = []
         self._gradients: list[object] = []
@@ -525,7 +527,7 @@ class GradientRun:
             if before - within[at] or (before and within[at] - before):
                 raise NoRealValue("its outputs are computed from each other, some by views")
             if before:
-                # The captured value of an edge is the sum before its hooks.
+                # Autograd returns an edge's gradient as it was before the tensor's hooks: do not request this one.
                 self._known[GRADIENTS.resolve(_EDGE)(outputs[at])] = arrived[at].detach()
                 outputs[at].register_hook(_always(arrived[at]))
             self._roots.append(outputs[at])
@@ -533,7 +535,7 @@ class GradientRun:
 
 
 def _always(whole: object) -> Callable[[object], object]:
-    """Return a hook that replaces the sum by a gradient that includes it."""
+    """Return a hook that replaces the accumulated gradient by ``whole``, which includes it."""
     return lambda _: whole
 
 

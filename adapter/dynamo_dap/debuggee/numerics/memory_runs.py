@@ -137,7 +137,9 @@ class WrittenInputs:
     def first_wrong_writer(
         self, found: WrittenInput, backend: Callable[..., object], prefix: Callable[[Sequence[object]], object]
     ) -> object:
-        """Return the first operation that leaves the input of ``found`` with other contents; else the last writer.
+        """Return the first operation that writes other contents to the input of ``found`` when compiled.
+
+        Return the last writer if no earlier operation does.
 
         ``prefix`` returns the graph up to the last of some operations.
         """

@@ -31,7 +31,7 @@ _UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted"
 
 
 def _floats(values: object) -> Iterator[Any]:
-    """Yield the tensors with fractions; for tensors of autograd while it records nothing."""
+    """Yield the tensors with fractions. Call it while autograd records nothing."""
     torch = sys.modules["torch"]
     for each in flattened(values):
         if has_own_memory(each) and each.numel() and each.untyped_storage().nbytes():  # it may have been released

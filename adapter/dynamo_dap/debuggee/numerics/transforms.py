@@ -1,4 +1,4 @@
-"""A call's graph whose every result can be compared, also those inside transforms of ``torch.func``.
+"""Makes every result of a call's graph comparable, also results inside transforms of ``torch.func``.
 
 A ``VisibleGraph`` lives as long as the comparison of a call. Runs on the program's thread that makes the call.
 """
@@ -20,7 +20,7 @@ class VisibleGraph:
         self._visible: Mapping[Any, object] = {}
         self._originals: Mapping[object, object] = {}
         self.names: Mapping[str, str] = {}
-        """By name of a node that takes a result out, the name of the node with that result."""
+        """By name of a node that takes a result out of its transforms: the name of the node with that result."""
         self.added: frozenset[str] = frozenset()
         """The names of the nodes that Dynamo's graph lacks."""
         self.inside: frozenset[object] = frozenset()

@@ -121,11 +121,11 @@ _NOTHING_KEPT = KeptInputs({}, (), ())
 
 
 class GoesOnInFork(BaseException):
-    """An observer raises this in a forked process, to end the call there."""
+    """Raised by an observer in a forked process to continue the call there, with the code after the graph."""
 
 
 class CallObserver:
-    """Observes calls. On the program's thread."""
+    """Observes calls. Runs on the program's thread."""
 
     def returned(self, call: GraphCall) -> None:
         """Inspect the outputs that a graph has just returned; the program does not have them yet."""
@@ -185,7 +185,7 @@ class GraphCalls:
     def __init__(self) -> None:
         self._lock = lock("observers of graph calls", Level.OBSERVERS)
         self._observers: dict[CallObserver, int] = {}
-        """Limit the bytes of inputs that may be copied for a call."""
+        """By observer: how many bytes of inputs may be copied for a call."""
         self._thread = threading.local()
         self._patches = Patches("looking at what compiled graphs return", self._observers_end)
         # Made once: each call of a graph needs them.

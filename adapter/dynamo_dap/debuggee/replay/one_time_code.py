@@ -1,7 +1,7 @@
 """Makes one call run the code of a changed trace; its cache entry keeps the code that the compile generated.
 
-If the call is being compiled, the changed code takes the place of the generated code when torch makes the cache entry,
-and restores the generated code as soon as it runs. A cached call already runs the entry's code, which CPython cannot
+If the call is being compiled, the changed code takes the place of the generated code when torch makes the cache entry.
+As soon as it runs, it restores the generated code. A cached call already runs the entry's code, which CPython cannot
 exchange in a running frame. But the call has done nothing yet, and begins by calling the compiled graph: if only the
 graph differs, this call gets the changed graph. Runs on the tracing thread; lives until the call has begun.
 """

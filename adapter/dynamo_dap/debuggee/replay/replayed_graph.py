@@ -154,7 +154,7 @@ class ReplayedGraph:
         return isinstance(self.inputs.get(node), torch.nn.Parameter) or node in self._buffers
 
     def attribute(self, target: str) -> Any:
-        """Return the parameters, buffers and constants of the graph."""
+        """Return a parameter, buffer, constant or submodule of the graph."""
         found = self.module
         for name in target.split("."):
             found = getattr(found, name)

@@ -1,5 +1,5 @@
 """Pauses Dynamo's symbolic interpreter and shows its state: compile-time mode.
 
-All of it runs on the tracing thread, which holds Dynamo's compile lock; only ``update_hooks`` and ``close`` are called
-by others.
+Runs on the tracing thread, which holds Dynamo's compile lock, unless a module says otherwise. Other threads call
+``update_hooks`` and ``close``.
 """

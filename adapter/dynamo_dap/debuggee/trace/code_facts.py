@@ -1,7 +1,7 @@
 """Finds where user lines begin in traced code, and where the function begins.
 
-Computed once per code object, from the instructions as Dynamo interprets them, on the tracing thread; kept, with the
-code object, for the life of the process.
+Computes them once per code object, from the instructions as Dynamo interprets them. Runs on the tracing thread. Facts
+live as long as the process, and keep their code object alive.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CodeFacts:
         return self._first_of_line.get(line)
 
     def begins_statement(self, line: int) -> bool:
-        """Return whether a statement begins on ``line``; True without a source to decide by."""
+        """Return whether a statement begins on ``line``; True if the source is unavailable."""
         return self._statement_starts is None or line in self._statement_starts
 
     def continues_statement(self, depth: int, index: int, line: int, depths: dict[int, int] | None = None) -> bool:
@@ -89,7 +89,7 @@ def _line_starts(instructions: Sequence[TracedInstruction]) -> list[int]:
 def _resume_prologue_mark(instructions: Sequence[TracedInstruction]) -> int:
     """Return where a resume function begins to restore its state, -1 in any other function.
 
-    torch/_dynamo/resume_execution.py: the flag is a local of the resume function.
+    It then sets a local variable, the mark (torch/_dynamo/resume_execution.py).
     """
     for index, instruction in enumerate(instructions):
         if instruction.value == "__is_tracing_resume_prologue":

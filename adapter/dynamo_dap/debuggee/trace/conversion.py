@@ -33,18 +33,18 @@ _COPIED: tuple[type, ...] = (list, dict, set, tuple, collections.deque)
 _MOST_ITEMS = 10_000
 """Real containers with more items are used as they are, not copied."""
 _MOST_OBJECTS = 50_000
-"""How many objects are searched for changed ones; a bigger structure is refused, not shown with old values."""
+"""How many objects are searched for changes. A bigger structure is refused: it might be shown with old values."""
 
 
 class CannotBeCopied(EvaluationError):
-    """An object cannot be made without running code of its class; the text says so."""
+    """Raised if an object cannot be copied without running code of its class; the text says so."""
 
 
 class Converter:
     """Converts the values of one paused frame. Two conversions of one tracker give the same object."""
 
     def __init__(self, view: TracedView, *, real: bool = False) -> None:
-        """Show values that cannot be converted by ``view``; ``real`` uses this call's data."""
+        """Use ``view`` to show values that cannot be converted. With ``real``, convert to this call's data."""
         self._real_data = real
         self._frame = view.frame
         self._view = view
@@ -281,7 +281,7 @@ def _is_shared(value: object) -> bool:
 
 
 def _can_hold(value: object) -> bool:
-    """Return whether other objects can be stored in ``value`` where the traced code can change them."""
+    """Return whether ``value`` may contain objects that the traced code can change."""
     if is_exactly(value, (list, dict, set, tuple, types.FunctionType, types.MethodType, types.CellType)):
         return True
     return is_python_class(type(value)) and not is_a(value, type) and not is_a(value, types.ModuleType)

@@ -4,8 +4,9 @@ A path (``z``, ``d["k"]``, ``self.weight``) is resolved over the trackers, and i
 else is computed by Python on converted values: constants, FakeTensors under the trace's fake mode, SymInts whose
 comparisons add no guard. An expression that needs a tensor's data (``loss.item()``, the truth of ``z.isnan().any()``)
 is computed again on the real values of this call. User functions that an expression calls really run. ``ctx`` is
-torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names. Their changes of
-the trace are undone and reported, so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no effect.
+torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names. An expression's
+changes of the trace are undone and reported: ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no
+effect.
 Statements in the console that assign to the program's variables are not run here: see ``what_if``. Runs on the tracing
 thread; the agent limits the time.
 """

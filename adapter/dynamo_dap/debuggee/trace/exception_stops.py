@@ -3,8 +3,8 @@
 debugpy does not see these: Dynamo models the traced code's exceptions and passes them between the traced functions.
 Whether debugpy would have stopped in ordinary Python depends on the exception's handlers: in the traced functions, and
 in the Python code below them. A handler is found in the source, so that every version of Python gives the same answer;
-without the source nothing counts as caught. No code of the program is called: names are looked up. If an expression has
-more than names and attributes, only its last name counts. Runs on the tracing thread; nothing is kept.
+without the source nothing counts as caught. The module looks names up and calls no code of the program. An expression
+that has more than names and attributes is judged by its last name. Runs on the tracing thread, and keeps nothing.
 """
 
 from __future__ import annotations

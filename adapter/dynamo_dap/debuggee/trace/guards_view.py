@@ -36,7 +36,7 @@ def guard_children(frame: TracedFrame) -> Children:
 
 def _entries(frame: TracedFrame) -> list[GuardFacts | ShapeGuardFacts]:
     guards, of_sizes = frame.guards(), frame.shape_guards()
-    # This one guard represents all conditions on sizes, which are listed in its place.
+    # The guard SHAPE_ENV stands for all conditions on sizes. They are listed in its place.
     return [*(guard for guard in guards if guard.check != "SHAPE_ENV"), *of_sizes]
 
 
@@ -88,7 +88,10 @@ def _location(place: Place | None) -> Location | None:
 
 
 _noted: dict[int, tuple[weakref.ref[object], dict[tuple[str, str], str]]] = {}
-"""Guard expressions of attempts after which the program has continued: by the attempt's identity, check and source."""
+"""Guard expressions of attempts whose program has continued since.
+
+By the identity of the attempt, then by the guard's check and source.
+"""
 
 
 def note_expressions(frame: TracedFrame) -> None:
@@ -99,14 +102,14 @@ def note_expressions(frame: TracedFrame) -> None:
 
 
 def guard_expression(frame: TracedFrame, guard: GuardFacts) -> str:
-    """Return a guard as readable Python: ``type(L['x']) is list``; name and source if nothing more is known."""
+    """Return a guard as Python, like ``type(L['x']) is list``; its check and source if nothing more is known."""
     noted = _noted.get(id(frame.attempt))
     if noted is not None and (guard.check, guard.name) in noted[1]:
         return noted[1][guard.check, guard.name]
     if guard.check in _GLOBAL_STATE:
         return _GLOBAL_STATE[guard.check]
     if guard.check == "TENSOR_MATCH":
-        # With the sizes that may vary as symbols.
+        # The example shows each size that may vary as a symbol.
         example = frame.example_of_input(guard.source)
         return f"TENSOR_MATCH {guard.name}" + ("" if example is None else f" as {preview(example, _WIDTH)}")
     if guard.check not in _TEMPLATES:
@@ -233,4 +236,4 @@ _TEMPLATES: dict[str, tuple[str, str | None]] = {
     "DUPLICATE_INPUT": ("{name} is {argument}", None),
     "OBJECT_ALIASING": ("{name} is {argument}", None),
 }
-"""For each check, its text without and with the known object."""
+"""For each check, its text if the object is unknown, and if it is known (None: the same text)."""

@@ -4,10 +4,10 @@ The program compiles, or the debugger replays a call for some purpose. The featu
 ``TraceRun``, which decides what happens at each line. The engine asks ``current_run()`` and nothing else about the
 purpose. A run belongs to one thread, and lives as long as its trace; the program's own traces on a thread share one.
 
-Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized): the same
-instructions are traced again, in the same order, up to the point where the attempts differ. Positions are counted from
-the start of an attempt, so that an attempt can be fast-forwarded to where the previous one was, and breakpoints that
-were hit before are recognised. Runs on the tracing thread only, under Dynamo's compile lock, unless stated otherwise.
+Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized). It then traces
+the same instructions in the same order, up to the point where the attempts differ. Positions and visits of breakpoints
+are counted from the start of an attempt. So the next attempt finds the place of a step or a change again, and reports
+no breakpoint twice. Runs on the tracing thread only, under Dynamo's compile lock, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class ProgressOfTraces:
         return progress
 
     def settle(self) -> None:
-        """Note the visits that the thread's last trace has reported in called functions. Another call begins."""
+        """Note which visits the thread's last trace has reported too early. Called when another call begins."""
         thread = self._of_thread
         progress, code = thread.progress, thread.code
         thread.progress = thread.code = None
@@ -215,11 +215,11 @@ class TraceRun:
     call: CachedCall | None = None
     """The call that is replayed."""
     is_followed = True
-    """Whether its lines are followed. They are not while Dynamo traces something else in between."""
+    """Whether its lines are followed: not if Dynamo traces something that is not part of the function."""
     is_logged = True
     """Whether its history is kept for steps back."""
     stops = True
-    """Whether the user can be stopped in it, so that the visits of its lines count as reported."""
+    """Whether it can stop for the user, so that the visits of its breakpoints count as reported."""
     traces: ProgressOfTraces | None = None
     """Its own progress, if its visits must not count for the program's traces."""
     jumps = False
@@ -274,7 +274,7 @@ class ReplayRun(TraceRun):
 
 
 class SilentRun(ReplayRun):
-    """A replay only for its graph, or a trace by Dynamo while a trace is changed."""
+    """A replay that never stops, for example one that is made only for its graph."""
 
     is_followed = is_logged = stops = False
 

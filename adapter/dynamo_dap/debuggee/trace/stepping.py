@@ -45,7 +45,7 @@ class Origin:
     """The cached call whose trace it is."""
 
     def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
-        """Return whether ordinary Python of the same compiled function ends the step."""
+        """Return whether the step ends in ordinary Python that continues the compiled function ``code``."""
         return self.frame.compiled_code is code and (bool(self.callers) or not is_out)
 
 
@@ -127,7 +127,7 @@ def _ends(step: Step, origin: Origin, point: TracePoint) -> bool:
         return step.kind is not StepKind.OUT and _ends_in_same_frame(step, origin, point)
     if point.frame in origin.callers:
         return origin.frame not in point.chain()
-    # A function that it called, or that its caller called next.
+    # The origin's function has called this one, or one of its callers has.
     return step.kind is StepKind.IN and _enters(step, point)
 
 
@@ -150,6 +150,6 @@ def _ends_in_same_frame(step: Step, origin: Origin, point: TracePoint) -> bool:
     if step.granularity == "instruction":
         return True
     if step.granularity == "statement":
-        # The first line again, if it is the whole body of a loop.
+        # That may be the origin's line again, if it is the whole body of a loop.
         return point.begins_statement
     return point.begins_line and not (point.line == origin.line and point.index > origin.index)

@@ -243,7 +243,7 @@ class ParameterState:
     calls: int
     """How many calls of its graph were checked, including this one."""
     gradient: Kinds | None
-    """The kinds in its gradient; None without a gradient."""
+    """Which of NaN and Inf its gradient has; None without a gradient."""
 
     @property
     def cause(self) -> str:

@@ -1,4 +1,7 @@
-"""Makes the scopes of a function that Dynamo is tracing, on the held tracing thread; computed when opened."""
+"""Makes the scopes of a function that Dynamo is tracing.
+
+Runs on the held tracing thread. The variables of a scope are computed when the user opens it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ from dynamo_dap.debuggee.values.model import (
 __all__ = ["graph_source", "scopes_of"]
 
 ListingOf = Callable[[CodeType], VirtualSource | None]
-"""Shows code that Dynamo generated."""
+"""Returns the listing of code that Dynamo generated; None if the session does not show such code."""
 
 
 def scopes_of(
@@ -165,7 +168,7 @@ def _restarts() -> list[Variable]:
 
 def _generated(facts: CompileFacts, listing_of: ListingOf) -> Variable:
     """Show the generated code of earlier compiles, with listings; this compile has none before its end."""
-    # After a step back over a graph break, the earlier compile has generated code of its own.
+    # After a step back over a graph break, the compile that is shown has ended: leave out its own entry.
     entries = [each for each in cache_entries(facts.code) if str(each.compile_id) != facts.compile_id]
     below = tuple(Variable(f"[{entry.compile_id}]", _listing(listing_of(entry.code))) for entry in entries)
     text = f"{len(entries)} from earlier compiles" if entries else "none yet: this is the first compile of this code"

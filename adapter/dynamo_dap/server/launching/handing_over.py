@@ -114,7 +114,7 @@ class ConnectionGiver:
             raise OSError("nothing is offered under this token")
         waiting = self._waiting.pop(token)
         if claim.debugpy_token is not None:
-            # Before the program can be asked to send it.
+            # Expect debugpy's connection before the session can ask the program for it.
             self._incoming.expect(lambda incoming: self._give_debugpy(taker, incoming), token=claim.debugpy_token)
             self._run(self._forget_at_end(taker, claim.debugpy_token))
         _send(taker, bytes(waiting.information) + b"\n", waiting.connected)

@@ -1,7 +1,7 @@
 """Turns ``launch`` arguments into a ``Job``: what to start, with which Python and environment.
 
-It has no side effects, except that it looks at files. The same ``Job`` can be started again. An environment *change*
-maps a name to its new value, or to None to remove the variable.
+It reads files and changes nothing. The same ``Job`` can be started again. An environment *change* maps a name to its
+new value, or to None to remove the variable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def environment_changes(env: Mapping[str, str | None], env_file: str | None, cwd
     """Return the user's environment changes; ``env`` wins over the file.
 
     Raises:
-        StartRefused: the file cannot be read, or a name is not possible.
+        StartRefused: the file cannot be read, or a name or value is not possible in an environment.
     """
     merged: Changes = {}
     if env_file:
@@ -133,6 +133,7 @@ class Job:
 
     @property
     def _is_thawed(self) -> bool:
+        """Whether the standard library is not frozen: frozen modules have no files for breakpoints and steps."""
         return self.options.eager and self._is_python_itself
 
     @property
@@ -145,10 +146,7 @@ class Job:
 
     @property
     def _is_python_itself(self) -> bool:
-        """Return whether ``python`` is an interpreter, not a command that runs one and has its own options.
-
-        Frozen modules of the standard library have no files to set breakpoints in, or to step into.
-        """
+        """Whether ``python`` is an interpreter, not a command that runs one and has its own options."""
         return len(self.python) == 1 and Path(self.python[0]).name.startswith("python")
 
     def launch_variable(self, address: str, token: str, debugpy: Invitation | None) -> str:
