@@ -190,7 +190,7 @@ async def _discard(session: Session) -> None:
     session.phase = Phase.STARTING
     old.events.is_silent = True
     for thread_id in old.events.stopped_threads.held:
-        # Without this event, VS Code would show this old stop in place of the new process's first one.
+        # Without this event, VS Code would show this old stop instead of the new process's first one.
         session.client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
     for thread_id in old.events.stopped_threads.ever_stopped:
         session.client.event("thread", ThreadEventBody(reason="exited", thread_id=thread_id))

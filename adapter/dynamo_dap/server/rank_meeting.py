@@ -46,7 +46,7 @@ class RankMeeting:
         self._members: list[_Member] = []
         self._step: _Step | None = None
         self._late: set[_Member] = set()
-        """Ranks that have not returned from an earlier step."""
+        """Ranks that have not finished an earlier step."""
 
     @property
     def target(self) -> ConnectTarget:
@@ -74,7 +74,7 @@ class RankMeeting:
             member.pause()
 
     def stopped(self, member: _Member, stop: RankStoppedBody) -> None:
-        """Note that ``member`` has stopped, for whatever reason."""
+        """Note that ``member`` has stopped. Unless that ends its step, pause the other ranks."""
         if stop.reason == "pause" and not member.is_asked:
             # The user resumed the others, which withdrew this pause, before the rank stopped.
             member.go(RankGoesBody("continue"))
@@ -120,7 +120,7 @@ class RankMeeting:
     # -- decisions -------------------------------------------------------------------------------------------
 
     def _pause_running(self) -> None:
-        """Pause every running rank; ranks near the end of a step finish it first."""
+        """Pause every running rank, except ranks that have not finished the present step."""
         stepping = self._step.waiting if self._step is not None else frozenset[_Member]()
         for member in self._members:
             if not member.is_held and not member.is_asked and member not in stepping:
@@ -176,7 +176,7 @@ class RankMeeting:
             self._report_arrivals(step)
 
     def _report_arrivals(self, step: _Step) -> None:
-        """Report the end of a step: all ranks have arrived, or the time is up."""
+        """Report ranks that diverged or have not arrived: all others have, or the time is up."""
         if step is not self._step:
             return
         step.is_overdue = bool(step.waiting)
@@ -221,7 +221,7 @@ class _Step:
         self.is_overdue = False
         """Whether the time to arrive is up."""
         self.is_interrupted = False
-        """Whether a rank has stopped for another reason than the step."""
+        """Whether a rank has stopped for something other than the step."""
         self.reported: set[_Member] = set()
         self.reported_waiting: set[_Member] = set()
 

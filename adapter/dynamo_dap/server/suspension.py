@@ -69,7 +69,7 @@ class Suspension:
         return self._kept.get((request.command, bytes(request.arguments)))
 
     def refusal(self, command: str, *, was_sent: bool) -> RequestRefused:
-        """Return the error that answers a request in place of the program."""
+        """Return the error to answer with if the program cannot answer a request."""
         later = " The request takes effect then." if was_sent else ""
         text = (
             f"'{command}': a signal (SIGSTOP, or Ctrl-Z in its terminal) has suspended the program. "

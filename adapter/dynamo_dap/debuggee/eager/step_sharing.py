@@ -20,7 +20,7 @@ from dynamo_dap.protocol.own_threads import own_thread
 
 EAGER = "eager"
 _ALL = 0
-"""Stands for all threads, in place of a thread's id."""
+"""Stands for all threads, instead of a thread's id."""
 _PATIENCE_SECONDS = 0.5
 """Seconds until another thread is asked to pause as well."""
 _NEXT_SECONDS = 0.1

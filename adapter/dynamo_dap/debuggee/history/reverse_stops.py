@@ -1,8 +1,8 @@
 """Finds the stops of steps through a trace's history: breakpoints, data breakpoints, exceptions.
 
-A reverse step visits the trace's stops in reverse order. For data breakpoints that were set later, it compares the
-values in the trace's log. Runs on the tracing thread. An instance lives for one stop, or for one walk through a saved
-trace.
+A reverse step visits the trace's stops in reverse order. For data breakpoints it compares the values in the trace's
+log, so that breakpoints stop as well that were set after the change. Runs on the tracing thread. An instance lives for
+one stop, or for one walk through a saved trace.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReverseStops:
     # -- lines and functions ---------------------------------------------------------------------------------------
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """Return the breakpoints that stop, by the trace's own hit counts."""
+        """Return the breakpoints that stop. Those with a hit count stop only where they have stopped in the trace."""
         candidates = [each for each in self._candidates(point) if each.conditions.log_message is None]
         stopped = self._history.stopped.get(at, ())
         candidates = [each for each in candidates if each.conditions.hit_condition is None or each.id in stopped]
@@ -72,7 +72,7 @@ class ReverseStops:
         return bool(self._watched or self._history.events)
 
     def event_at(self, at: int) -> StoppingEvent | None:
-        """Return the change of a watched value, or the event, at a snapshot."""
+        """Return the stop at a snapshot's instruction: for the change of a watched value, else for an event."""
         return self._change_at(at) or self._event_at(at)
 
     def _event_at(self, at: int) -> StoppingEvent | None:
@@ -166,7 +166,7 @@ class StopsOfCall(ReverseStops):
         return self._noted(at, self._should_stop(self._unreported(candidates, point), point.frame, point.index))
 
     def event_at(self, at: int) -> StoppingEvent | None:
-        """Return the change of a watched value at a snapshot, and note the hit."""
+        """Return the stop for a watched value that a snapshot's instruction changes, and note the hit."""
         event = self._change_at(at)
         if event is not None:
             self._noted(at, event.hit)
@@ -194,7 +194,7 @@ def applying(point: TracePoint, reached: Sequence[LineBreakpoint]) -> list[LineB
 
 
 def functions_begun(host: Host, point: TracePoint) -> list[FunctionEntry]:
-    """Return the breakpoints on the function whose first line begins."""
+    """Return the breakpoints on the function at ``point``, if its first line begins there."""
     functions = host.breakpoints.functions
     code = point.frame.code
     if not functions or point.index != point.facts.first_line_start or resume_function(code) is not None:

@@ -224,7 +224,7 @@ class StateLogs(CompileObserver):
         return bool(attempt.history.identity.compile_id == progress.identity.compile_id)
 
     def _set_aside(self) -> Attempt | None:
-        """Keep the abandoned attempt; return the attempts before it."""
+        """Keep the abandoned attempt; return the attempt before it."""
         attempt = self._running
         assert attempt is not None, "there was one"
         self._earlier.append((threading.get_ident(), attempt))
@@ -244,9 +244,9 @@ class StateLogs(CompileObserver):
             self._of_call.before = outer
 
     def attempt_before(self, code: types.CodeType, below: types.FrameType | None) -> Attempt | None:
-        """Return the attempts before a resume function's graph break.
+        """Return the attempt that ended at a resume function's graph break, or None.
 
-        ``below`` is the frame that calls it.
+        ``below`` is the frame that calls the resume function.
         """
         if resume_function(code) is None:
             return None

@@ -99,7 +99,7 @@ class TraceStops:
                 self._travel(attempts, stop, point, place, top)
 
     def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
-        """Hold the thread; return True if it was in a changed trace meanwhile, and must go on.
+        """Hold the thread. Return True if the user has been in a changed trace, and the held trace must continue.
 
         ``is_over``: the stop's trace has ended, so the user cannot continue it.
         """
@@ -238,7 +238,7 @@ class TraceStops:
     def _stop_at(
         self, attempts: Attempts, attempt: Attempt, destination: Destination, now: Place | None, top: types.FrameType
     ) -> Stop:
-        """Return the stop at a destination before ``now``; None for ``now`` if a walk stops there."""
+        """Return the stop at a destination. ``now`` is the present place, or None if the destination is it."""
         history, raised = attempt.history, None if destination.event is None else destination.event.raised
         origin = history.origin(destination)
         if now is not None:

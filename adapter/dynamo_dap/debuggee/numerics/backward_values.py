@@ -78,7 +78,7 @@ class BackwardValues:
         self._passes = passes
         self._thread = _Thread()
         self._lines: dict[tuple[int, str], BackwardLines] = {}
-        """By code and cache entry."""
+        """The lines of calls, by code and cache entry."""
         self._reported: set[str] = set()
         never_compile(BackwardValues._on_passed_on)
 

@@ -3,10 +3,10 @@
 Each call of a cache entry reaches the same lines. There a name always stands for the same thing: a constant, a value
 reached from arguments or globals, or a result of the graph. So conditions and log messages are computed from these
 values; for results, the graph of the first trace runs on the call's own inputs. A breakpoint that does not stop
-(``step == 500``, ``loss.item() > 3``, a hit count, a log message) therefore costs no trace. Each prediction is checked
-once, against the trace of the traced call. Everything else needs the trace, such as an expression that calls the
-program's functions, or an object that the traced code has changed. Runs on the program's threads; lives as long as the
-cache entry.
+(``step == 500``, ``loss.item() > 3``, a hit count, a log message) therefore costs no trace. The text of a log message,
+and a condition that needs the graph, are first compared with those in the traced call. Everything else needs the trace,
+such as an expression that calls the program's functions, or an object that the traced code has changed. Runs on the
+program's threads; lives as long as the cache entry.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Predicted:
 
     def result(self, call: Call) -> Any:
         """Return the value itself, such as a tensor. Raises whatever the expression raises."""
-        # torch imports modules while it computes, by the builtins of the running code.
+        # Torch imports modules while it computes. These imports need the builtins of the running code.
         return eval(self.code, {"__builtins__": builtins}, _Names(self.operands, call))
 
 
@@ -141,7 +141,7 @@ class PredictedText:
 
     @classmethod
     def learnt(cls, predicted: Predicted, call: Call, in_trace: str) -> PredictedText | None:
-        """Return the prediction of the text of ``predicted``, which is ``in_trace`` in ``call``; None if unknown."""
+        """Return the prediction of a text, which was ``in_trace`` in the traced ``call``; None if it varies otherwise."""
         value = predicted.result(call)
         if is_exactly(value, _PLAIN):
             return cls(predicted) if _text(value) == in_trace else None
@@ -343,7 +343,7 @@ class _Resolver(ast.NodeTransformer):
             try:
                 return self._named(self._operand(found, node))
             except NotPredictable:
-                pass  # for example an item of a tensor's shape: it belongs to a value with an operand
+                pass  # for example an item of a tensor's shape: the tensor itself has an operand
         return self.generic_visit(node)
 
     def _is_computed(self, node: ast.expr) -> bool:
@@ -454,12 +454,12 @@ def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
 
 
 def evaluating_visits(visits: Sequence[Visit]) -> AbstractContextManager[None]:
-    """Compute the predictions of ``visits`` in a call without side effects on the program."""
+    """Return a context for computing the predictions of ``visits`` without side effects on the program."""
     return evaluating([each for visit in visits for each in (visit.condition, *visit.expressions.values())])
 
 
 def evaluating(expressions: Sequence[Predicted | PredictedText | None]) -> AbstractContextManager[None]:
-    """Compute ``expressions`` without side effects on the program."""
+    """Return a context for computing ``expressions`` without side effects on the program."""
     needs_graph = any(each is not None and each.needs_graph for each in expressions)
     return evaluating_on_real_values() if needs_graph else nullcontext()
 

@@ -5,8 +5,8 @@ With every backend, Dynamo's generated code calls a graph by a global name of th
 the compiled graph. Inputs to which a call writes are copied before it runs. To find out which these are, all inputs of
 the first reported call are copied.
 
-One ``GRAPH_CALLS`` for the process. ``want`` is called on any thread, everything else on the thread that makes the
-call, right before and after it.
+The process has one ``GRAPH_CALLS``. ``want`` runs on any thread, ``compiled`` on the thread that compiles. Everything
+else runs on the thread that makes the call, right before and after it.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ObservedGraph:
     attributes: tuple[weakref.ref[object], ...] = ()
     """The program's tensors that belong to the graph without being inputs, such as an optimizer's parameters."""
     written: frozenset[int] | None = None
-    """Positions of the items of ``given`` to which the graph writes; None before its first call."""
+    """Positions of the items of ``given`` to which the graph writes; None before the first reported call."""
     draws: bool = True
     """Whether it draws random numbers."""
     reported: set[object] = field(default_factory=set)
@@ -193,7 +193,7 @@ class GraphCalls:
         self._guarded_report = self._patches.guarded(self._report_each, None)
 
     def want(self, observer: CallObserver, limit: int | None) -> None:
-        """Report every call to ``observer`` from now on, keeping ``limit`` bytes for each; None ends that."""
+        """Report every call to ``observer`` from now on; ``limit`` are the bytes to copy for each. None ends that."""
         with self._lock:
             wanted = None if self._patches.is_off else limit
             if self._observers.get(observer) == wanted:
@@ -248,7 +248,7 @@ class GraphCalls:
         return outputs
 
     def _keep(self, graph: ObservedGraph, inputs: tuple[object, ...], code: types.CodeType) -> KeptInputs | None:
-        """Return what a call of the generated ``code`` changes; None if the call cannot be observed."""
+        """Return the contents of what a call of the generated ``code`` may change; None if it cannot be observed."""
         number, observers = graph.calls + 1, self._observers
         keeps_all = graph.written is None or any(each.keeps_all(number) for each in observers)
         if not keeps_all and not graph.written and not graph.draws:
