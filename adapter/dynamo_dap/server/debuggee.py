@@ -105,7 +105,7 @@ class Debuggee:
         self.ranks: RankMeeting | None = None
         """The meeting of attached ranks that stop together."""
         self.connecting_programs: ConnectingPrograms | None = None
-        """Set if the program connected by itself, as others may."""
+        """Set if the program connected by itself, as other programs may."""
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
         self.events = BackendEvents(
@@ -273,7 +273,7 @@ class Debuggee:
             self._run(self._kill_after(self.process, TERMINATE_GRACE))
 
     async def leave(self, *, kill: bool) -> None:
-        """Detach the agent; end the process with its whole group, or let it run on."""
+        """End the program with its whole process group, or detach from it and let it run on."""
         self._is_being_ended = True
         if self.process is not None and kill:
             await self._kill(self.process)
@@ -410,7 +410,7 @@ class Debuggee:
         return self.children is not None and self.information.process_id in self.children.known
 
     async def _watch_debugpy(self, eager: EagerSide) -> None:
-        """Report that debugpy has ended before the program."""
+        """Report if debugpy's connection ends before the program."""
         await eager.left.wait()
         if eager.has_terminated:
             return

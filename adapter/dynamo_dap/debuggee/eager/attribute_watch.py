@@ -126,7 +126,7 @@ class AttributeWatch(ChainingTracer):
         self._has_seen_threads = False
         """Whether another thread has run since the watch began."""
         self._starts = Patches("watching attributes")
-        # One object forever, so that it can be recognized.
+        # Always the same bound method, which is recognized by identity.
         self._function: TraceFunction = self._on_call
 
     # -- Engine ----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class AttributeWatch(ChainingTracer):
         self._has_seen_threads = self._has_seen_threads or not _is_debuggers(thread)
 
     def present_frame(self, frame: FrameType) -> Frame | None:
-        """Leave all frames to others."""
+        """Return None: other engines show frames."""
         return None
 
     def listing_of(self, code: CodeType) -> VirtualSource | None:
@@ -170,7 +170,7 @@ class AttributeWatch(ChainingTracer):
         return None
 
     def stop_for_breakpoint_call(self, frame: FrameType) -> bool:
-        """Leave all calls to others."""
+        """Return False: other engines stop at ``breakpoint()``."""
         return False
 
     # -- tracing ---------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class AttributeWatch(ChainingTracer):
         self._held = next(users, None)
 
     def _follow(self, top: FrameType | None, at_most: int | None = None) -> None:
-        """Trace the user's running frames; others may have set their own trace functions."""
+        """Trace the user's running frames, and pass events on to the trace functions that they have."""
         for frame in islice(walk(top), at_most):
             code = frame.f_code
             if is_user_file(code.co_filename) and not _is_ours(frame.f_trace) and original_of(code) is None:
@@ -218,7 +218,7 @@ class AttributeWatch(ChainingTracer):
                 return local
             self._held = None
             self._look(caller, None)
-            # debugpy replaced the function of the frame that it had stopped.
+            # debugpy replaced the trace function of the frame that it had stopped.
             self._follow(caller, at_most=1)
             if not (is_generated or is_user):
                 return local

@@ -96,7 +96,10 @@ class KernelPrograms(Observer):
         return self._local.is_other
 
     def _follow_debugpy(self) -> None:
-        """Make debugpy ask for each program, and skip Triton's own files. After Triton's import."""
+        """Make breakpoints without conditions depend on the program, and steps skip Triton's own files.
+
+        Called after Triton's import.
+        """
         if not self._host.eager_debugger.is_active:
             return
         self.is_following = True
@@ -105,7 +108,7 @@ class KernelPrograms(Observer):
         pydevd_passing.never_step_into(paths, self._is_passed)
 
     def _is_passed(self, frame: types.FrameType) -> bool:
-        """Return whether library code runs for the interpreter: NumPy's, or the start of a launch."""
+        """Return whether ``frame`` is library code that runs for the interpreter: NumPy's, or the start of a launch."""
         for one in walk(frame):
             path = one.f_code.co_filename
             if is_user_file(path) and not _is_generated_method(one.f_code):

@@ -126,7 +126,7 @@ def _containers() -> list[object]:
 
 @contextlib.contextmanager
 def _function_modes_enabled() -> Iterator[None]:
-    """Enable the program's function modes from the beginning of the trace, which disabled them."""
+    """Enable the function modes that the program had when the running trace began; tracing has disabled them."""
     manager = CHANGING.resolve(_FUNCTION_MODES)
     before = manager.stack
     try:
@@ -186,7 +186,10 @@ def _assigned_names(body: list[ast.stmt]) -> set[str]:
 
 
 def _locals_used(frame: TracedFrame, trees: Sequence[ast.AST]) -> dict[str, Tracker]:
-    """Return the trackers of the local variables with values that the trees name."""
+    """Return the trackers of the local variables that the trees name, except those without a value.
+
+    Raises: CannotChange: the trees read a variable without a value.
+    """
     names = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)]
     values = {each.id: _tracker(frame, each.id) for each in names if frame.is_declared(each.id)}
     for each in names:

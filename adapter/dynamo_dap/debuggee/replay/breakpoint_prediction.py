@@ -141,7 +141,7 @@ class PredictedText:
 
     @classmethod
     def learnt(cls, predicted: Predicted, call: Call, in_trace: str) -> PredictedText | None:
-        """Return the prediction of a text, which was ``in_trace`` in the traced ``call``; None if it varies otherwise."""
+        """Return the prediction of a text, which was ``in_trace`` in the traced ``call``; None if it is impossible."""
         value = predicted.result(call)
         if is_exactly(value, _PLAIN):
             return cls(predicted) if _text(value) == in_trace else None

@@ -145,7 +145,7 @@ class CompileStops(CompileObserver):
         self._reported: set[str] = set()
         self._stopped: WeakKeyDictionary[FrameCompile, _Stopped] = WeakKeyDictionary()
 
-    # -- arming: any thread ----------------------------------------------------------------------------------------
+    # -- hooks: any thread -----------------------------------------------------------------------------------------
 
     def update_hooks(self) -> None:
         """Observe the events of the active filters."""
@@ -166,7 +166,7 @@ class CompileStops(CompileObserver):
 
     @property
     def are_lines_wanted(self) -> bool:
-        """Return whether an active filter needs the trace's history, to go back to the line that made a number."""
+        """Return whether an active filter needs the trace's history, to step back to where a number was made."""
         filters = self._host.breakpoints.exception_filters
         return self._host.options.compile_time and not _WITH_HISTORY.isdisjoint(filters)
 
@@ -193,7 +193,7 @@ class CompileStops(CompileObserver):
         self._break(GRAPH_BREAK, exception, frame, facts, effect_of_break(frame, reason, facts))
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Stop if graph breaks are errors, and if the user's error leaves the trace."""
+        """Stop for a graph break that is an error, for data-dependent numbers not returned, or for the user's error."""
         compiling = HOOKS.current
         if compiling is None:
             return
