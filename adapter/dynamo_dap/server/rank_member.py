@@ -173,7 +173,7 @@ class RankMember:
         _log.error("the meeting of the ranks sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """Close with the session that started this one."""
+        """Leave the meeting, which has closed with the session that started it."""
         self.close()
 
     def _pause(self) -> None:

@@ -220,7 +220,7 @@ class Router:
         return True
 
     def _expect(self, request: Request) -> None:
-        """Check after a delay why ``request`` has no answer."""
+        """Note that the client waits for an answer to ``request``. If none comes, check why."""
         self._asked[request.seq] = request
         if self._looks_again is None:
             self._looks_again = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)
@@ -234,7 +234,7 @@ class Router:
             self._looks_again = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)
 
     def _give_up(self, request: Request) -> None:
-        """Answer a request that reached the program, which cannot answer now; drop its own answer."""
+        """Answer a request that reached the program, which cannot answer now; later drop the program's own answer."""
         del self._asked[request.seq]
         known = self._suspension.known(request)
         if request.command in _RESUMING:

@@ -179,7 +179,7 @@ class TrialRun(SilentRun):
         return Decision.GO_ON
 
     def failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Note the exception that ended the trace, unless Dynamo begins it again."""
+        """Note the exception that ended the trace, unless Dynamo restarts the trace."""
         if is_control_flow(exception):
             return
         innermost = frame_of_break(exception) or frame
@@ -371,7 +371,7 @@ _DEPRECATION = ("ignore", re.compile("_check_is_size will be"), FutureWarning, N
 
 
 def _checks(place: _Place, condition: str, opposite: str, holds: bool | None) -> Iterator[_Check]:
-    """Yield a check that this call passes; the check and its opposite if that is unknown."""
+    """Yield the checks to try before the line: only those that this call passes, if that is known."""
     if _is_loop(place):
         return
     for one, is_true in ((condition, True), (opposite, False)):
@@ -387,7 +387,7 @@ def _is_branch(frame: TracedFrame) -> bool:
 
 
 def _is_loop(place: _Place) -> bool:
-    """Return whether the statement is a loop, before which a check runs only once or is impossible."""
+    """Return whether no check can come before the statement: it is an ``elif``, or a loop that tests more than once."""
     text = linecache.getline(place.code.co_filename, place.line).lstrip()
     return text.startswith(("while ", "for ", "elif "))
 

@@ -338,9 +338,9 @@ class TraceHistory:
         *,
         origin: Destination | None = None,
     ) -> Destination | None:
-        """Return the first stop of a step forward before ``end``, if any; without a step, at breakpoints.
+        """Return the first stop after ``destination`` and before ``end``, if any. Without a step, only breakpoints stop.
 
-        ``origin`` is where the step began, by default the present place.
+        ``origin`` is where the step began, by default at ``destination``.
         """
         place = destination.place
         own: set[TracedFrame] | None = None
@@ -387,7 +387,7 @@ class TraceHistory:
         *,
         every: bool = False,
     ) -> Collection[int]:
-        """Return the ``snapshots`` that may stop: all, or those in ``own`` functions and on breakpoint lines."""
+        """Return the ``snapshots`` that may stop: every one, or those in ``own`` functions or on breakpoint lines."""
         if every:
             return snapshots
         self._look_for_visits()
@@ -400,7 +400,7 @@ class TraceHistory:
         }
 
     def _first(self, *, statement: bool = True) -> Destination:
-        """Return the oldest snapshot, with ``statement`` the first statement's."""
+        """Return the oldest snapshot; with ``statement``, the oldest at which a statement begins."""
         if self._log.forgotten:
             text = "the oldest recorded state of the trace"
         else:

@@ -158,7 +158,7 @@ class _Evaluation:
     def __init__(
         self, frame: TracedFrame, scratch: dict[str, object], console: Callable[[str], None], *, reports: bool = False
     ) -> None:
-        """Evaluate in ``frame``. With ``reports``, the console also names the reverted change."""
+        """Evaluate in ``frame``. A change of the trace is an error or, with ``reports``, is shown in the console."""
         self._frame = frame
         self._reports = reports
         self._scratch = scratch
@@ -219,7 +219,7 @@ class _Evaluation:
         return text if data is None else text_with_data(text, f"= {data}")
 
     def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> object:
-        """Run the code and return its value, or ``_NOTHING``; ``finish`` runs protected as well."""
+        """Run the code and return its value, or ``_NOTHING``. ``finish`` converts the value in the same isolation."""
         whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)
         replace_paths(parsed, self.paths.follow, UNKNOWN)
