@@ -338,7 +338,7 @@ class TraceHistory:
         *,
         origin: Destination | None = None,
     ) -> Destination | None:
-        """Return the first stop after ``destination`` and before ``end``, if any. Without a step, only breakpoints stop.
+        """Return the first stop after ``destination`` and before ``end``, if any. Without a step, breakpoints stop.
 
         ``origin`` is where the step began, by default at ``destination``.
         """

@@ -153,7 +153,7 @@ class RunToVisit(ReplayRun):
         return Decision.GO_ON
 
     def is_over(self) -> bool:
-        """Return whether the trace has passed the visit's place."""
+        """Return whether the trace has reached the visit's place, and has served its purpose."""
         return self._is_over
 
 
@@ -173,7 +173,7 @@ class BackwardPasses:
         self._numbers = itertools.count()
         self._reported: set[tuple[str, str]] = set()
 
-    # -- arming: any thread ----------------------------------------------------------------------------------------
+    # -- breakpoints: any thread -----------------------------------------------------------------------------------
 
     def are_wanted(self) -> bool:
         """Return whether a breakpoint of mode Backward is set and can stop."""
@@ -239,7 +239,7 @@ class BackwardPasses:
         return replace(call, frame=NoFrame(call.frame.f_globals, call.frame.f_builtins))
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
-        """Wait for the gradients of the compiled graph's outputs."""
+        """Observe when the gradients of the compiled graph's outputs arrive."""
         kept = self._thread.begun.pop(id(frame), None)
         if kept is None or not isinstance(outputs, list | tuple):
             return
@@ -297,7 +297,7 @@ class BackwardPasses:
         self.go_on(kept, run, None)
 
     def go_on(self, kept: KeptCall, run: GradientRun, after: Visit | None) -> None:
-        """Stop at the next visit with a breakpoint or step, after a visit or from the beginning."""
+        """Stop at each visit with a breakpoint or step, from the beginning or following ``after``."""
         visits = kept.lines.visits[::-1]
         left = visits if after is None else visits[visits.index(after) + 1 :]
         breakpoints = self._breakpoints_in(kept.lines)
@@ -469,7 +469,7 @@ _NO_HISTORY = (
 
 
 def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | None:
-    """Return a line's last value with a gradient, or None."""
+    """Return the name of a line's last value with a gradient, or None."""
     if visit.is_in_body:
         here = sorted((each for each in lines.visits if each.place == visit.place), key=lambda each: each.position)
         results = list(run.results_in_bodies.get(visit.place, {}).values())
@@ -497,7 +497,7 @@ def _why_without(visit: Visit) -> str:
 
 
 def _asks_for_gradient_alone(breakpoint: LineBreakpoint) -> bool:
-    """Return whether a condition and a log message can be evaluated without the line."""
+    """Return whether a condition and a log message use nothing of the line but the gradient."""
     conditions = breakpoint.conditions
     parts = conditions.log_message.parts if conditions.log_message is not None else ()
     texts = [text for text, is_expression in parts if is_expression]

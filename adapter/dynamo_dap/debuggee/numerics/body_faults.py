@@ -33,7 +33,7 @@ _REPEATS = "while_loop"
 ALONE = "the operator's body, compiled alone"
 """The name of such a run in the evidence of a verdict."""
 _MAXIMUM_PASSES = 16
-"""The maximum number of runs of these bodies that are compared."""
+"""The maximum number of runs of such bodies that are compared."""
 
 
 Pass = tuple[Any, tuple[Any, ...]]
@@ -191,7 +191,7 @@ class _Results:
 def first_difference(passes: Sequence[Pass], backend: Any, problems: dict[str, None]) -> Differences:
     """Compile each body alone, run it on the operands of its passes, and return the results of the first wrong pass.
 
-    ``problems`` receives what is not compared. Nothing differs in the results of the last pass if all are right.
+    If all passes are right, return the results of the last one. ``problems`` receives what is not compared.
 
     Raises:
         Exception: whatever the backend raises.

@@ -355,7 +355,10 @@ class Comparison:
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
-        """Return whether ``stored`` equals ``expected``, or the compiled graph's output in its place."""
+        """Return whether ``stored`` equals ``expected``, or an output of the compiled graph that is right and equals it.
+
+        Such an output may differ from the eager result by rounding.
+        """
         if difference(expected, stored).is_same:
             return True
         torch = sys.modules["torch"]
@@ -552,7 +555,7 @@ class Comparison:
         args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), known.__getitem__)
         try:
             reported = changes_its_mind(node.target, args, kwargs, self.reference.values[node])
-        except Exception:  # noqa: BLE001  (an operator that cannot be called otherwise shows nothing)
+        except Exception:  # noqa: BLE001  (an operator that cannot be called again proves nothing)
             return None
         return None if reported is None else f"It gives another result for equal operands {reported}."
 

@@ -1,8 +1,8 @@
 """Runs a graph on copies of a call's inputs, and reports what it does with memory.
 
-``WrittenInputs`` holds the contents of the inputs after each stage, and the operation of Dynamo's graph that wrote
-them. ``of_uninitialized_memory`` finds the elements of outputs that no operation has set. Runs on the program's thread
-that makes the call.
+``WrittenInputs`` compares the contents of the inputs after a compiled graph with those after Dynamo's graph, and finds
+the operation that wrote them. ``of_uninitialized_memory`` finds the elements of outputs that no operation has set. Runs
+on the program's thread that makes the call.
 """
 
 from __future__ import annotations

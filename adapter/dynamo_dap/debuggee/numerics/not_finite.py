@@ -44,8 +44,7 @@ def _floats(values: object) -> Iterator[Any]:
 def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
     """Return whether ``values`` may have a NaN or an Inf: False is certain, True needs a closer look.
 
-    ``sums`` are sums of other values by ``sum_of``. One synchronization for each device. Call it where nothing is
-    compiled.
+    ``sums`` are sums of other values by ``sum_of``. It waits for each device once. Call it where nothing is compiled.
     """
     with uncompiled_data_reading():
         found = [*sums, *map(_summed, _floats(values))]
@@ -125,7 +124,7 @@ class BadOperation:
     """The operands that caused the first one."""
 
     def because(self, names: Mapping[object, str]) -> str | None:
-        """Return the operands that caused the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` names inputs."""
+        """Return the operands that caused the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` are the inputs'."""
         found = _first_of(self.value, self.kind)
         if found is None or not self.operands:
             return None
@@ -214,7 +213,7 @@ def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mappin
 
 
 def _order(made: BadOperation | BadInput | None) -> tuple[int, int]:
-    """Sort by operations first, then by inputs."""
+    """Return a sort key: operations in the graph's order, then inputs, then unknown sources."""
     return (0, made.position) if isinstance(made, BadOperation) else (1 if made is not None else 2, 0)
 
 
@@ -309,7 +308,7 @@ class _Watch:
         return origins
 
     def _of_operands(self, node: Node, results: Mapping[object, object]) -> dict[str, BadOperation | BadInput | None]:
-        """Return the operands' kinds, including those written to their memory under another name."""
+        """Return the kinds in the operands, with their sources. Other tensors may have written them to this memory."""
         found: dict[str, BadOperation | BadInput | None] = {}
         for operand in node.all_input_nodes:
             known = self.made.get(operand, {})
@@ -324,7 +323,7 @@ class _Watch:
         return found
 
     def _forget_memory_before(self, node: Node, results: Mapping[object, object]) -> None:
-        """Forget memory that a node has allocated: it may have belonged to a freed result."""
+        """Forget the facts about memory that a node has allocated: they may be those of a freed result."""
         if not self._in_memory:
             return
         of_operands = {storage_of(each) for other in node.all_input_nodes for each in flattened(results[other])}
@@ -350,7 +349,7 @@ def _is_unwritten(node: Node) -> bool:
 
 
 def _is_written_by_program(node: Node, kind: str) -> bool:
-    """Return whether the program's text gives a NaN or an Inf to the operation."""
+    """Return whether a constant operand in the program is a NaN or an Inf."""
     has_kind = math.isnan if kind == NAN else math.isinf
     return any(isinstance(each, float) and has_kind(each) for each in _constants([node.args, node.kwargs]))
 
