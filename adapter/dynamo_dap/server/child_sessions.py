@@ -215,7 +215,7 @@ class _Waiting:
         connection.receiver = self
 
     def begins(self) -> None:
-        """Start the child's last seconds of waiting: its session has begun, or no session comes."""
+        """Start the child's last seconds of waiting: the client has accepted its session, which comes soon or never."""
         if not self._connection.is_closed:
             self._connection.send_event(SESSION_BEGINS_EVENT)
 

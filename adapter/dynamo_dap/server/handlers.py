@@ -53,7 +53,7 @@ from dynamo_dap.server.session import Phase, Session
 
 @handles("initialize", InitializeRequestArguments, before_initialize=True)
 def initialize(session: Session, arguments: InitializeRequestArguments) -> Capabilities:
-    """Return the capabilities of handlers and agent together."""
+    """Return the capabilities of the handlers, the agent and debugpy together."""
     if session.client.is_introduced:
         raise RequestRefused(ErrorId.INITIALIZED_TWICE, "'initialize' was sent before")
     session.client.introduce(arguments)
@@ -78,7 +78,7 @@ def launch(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
 
 @handles("attach", msgspec.Raw)
 def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
-    """Connect to a program that listens."""
+    """Connect to a program that listens, or wait for one that connects."""
     session.refuse_second_start()
     options = read_options(raw, AttachArguments, "attach")
     session.check_access(options.access_token)
@@ -256,7 +256,7 @@ def set_instruction_breakpoints(
 
 @broadcasts("setDataBreakpoints", SetDataBreakpointsArguments, brings=Capabilities(supports_data_breakpoints=True))
 def set_data_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetDataBreakpointsArguments) -> Sharing:
-    """Set breakpoints on changes of variables while Dynamo traces."""
+    """Set breakpoints on changes of variables and attributes, and on their guards."""
     return _remember(session, "setDataBreakpoints", "", raw, len(arguments.breakpoints))
 
 

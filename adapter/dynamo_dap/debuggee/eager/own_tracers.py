@@ -31,7 +31,7 @@ _replaced = threading.local()
 
 
 def install(report: Callable[[str], None]) -> None:
-    """Replace debugpy's function; ``report`` shows a text to the user."""
+    """Replace the function that debugpy runs instead of ``sys.settrace``; ``report`` shows a text to the user."""
     global _report
     is_first, _report = _report is None, report
     tracing: Any = importlib.import_module("pydevd_tracing")
@@ -87,7 +87,7 @@ def _see_those_set_in_c() -> None:
 
 
 def _set_trace(function: object) -> None:
-    """Replace the program's ``sys.settrace``, while debugpy traces it."""
+    """Set a trace function for the program: runs instead of ``sys.settrace`` while debugpy traces the program."""
     tracing = sys.modules["pydevd_tracing"]
     set_trace = tracing.TracingFunctionHolder._original_tracing or tracing._original_settrace
     caller, before = sys._getframe(1), sys.gettrace()
@@ -176,5 +176,5 @@ def _resume_tracing(function: Any) -> None:
 
 
 def restores_tracing() -> bool:
-    """Return whether to trace a thread again: with ``sys.monitoring`` also for the next session."""
+    """Return whether to trace a thread again: with ``sys.monitoring`` even between sessions."""
     return pydevd_internals.uses_monitoring() or pydevd_internals.debugger() is not None

@@ -54,7 +54,7 @@ from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU, WATCHED
 from dynamo_dap.protocol.tensor_looks import TensorArguments, TensorBody
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""Types that look the same everywhere; debugpy shows more of a long text, and integers in hexadecimal."""
+"""Types that debugpy shows like the agent, and better: more of a long text, and integers in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def _group_variables() -> None:
 
 
 def _locals_test(frame: FrameType) -> object:
-    """Return the prefix that identifies Dynamo's locals; at module level they are globals."""
+    """Return the function that recognizes the names of Dynamo's locals; at module level, of its globals."""
     if frame.f_locals is frame.f_globals:
         return is_dynamos_global
     return dynamos_locals(frame.f_code)

@@ -191,7 +191,8 @@ def _read_files_once() -> None:
             return set_breakpoints(self, py_db, request)
 
     api._get_code_lines, processor.on_setbreakpoints_request = get_code_lines, on_setbreakpoints_request
-    # debugpy makes a frame for each breakpoint, to ask whether its file is the user's, and keeps answers by frame.
+    # debugpy makes a frame for each breakpoint, to ask whether its file is the user's, and keeps answers by frame. Reuse
+    # the frame of a file.
     stand_in_frame = functools.lru_cache(maxsize=64)(api.PyDevdAPI._DummyFrame)
     api.PyDevdAPI._DummyFrame = staticmethod(stand_in_frame)
 
@@ -407,7 +408,7 @@ def _guard_exceptions() -> None:
         frames = py_db.suspended_frames_manager.get_frames_list(thread_id)
         if frames is not None and frames.exc_type is not None:
             return report_exception(self, py_db, request)
-        # debugpy would make an exception up, and report its own failure on the program's stderr.
+        # debugpy would invent an exception, and report its own failure on the program's stderr.
         return refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
 
     processor.on_exceptioninfo_request = on_exceptioninfo_request

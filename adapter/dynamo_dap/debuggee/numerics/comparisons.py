@@ -355,9 +355,9 @@ class Comparison:
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
-        """Return whether ``stored`` equals ``expected``, or an output of the compiled graph that is right and equals it.
+        """Return whether ``stored`` equals ``expected``, or is an output of the compiled graph that stands for it.
 
-        Such an output may differ from the eager result by rounding.
+        Such an output may differ from ``expected`` by rounding.
         """
         if difference(expected, stored).is_same:
             return True

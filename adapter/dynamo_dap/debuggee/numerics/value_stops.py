@@ -136,7 +136,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._bad = SeenTensors()
         """The NaN and Inf that calls have returned."""
 
-    # -- arming: any thread ----------------------------------------------------------------------------------------
+    # -- filters: any thread ---------------------------------------------------------------------------------------
 
     def update_hooks(self) -> None:
         """Observe the calls of graphs while a filter is on."""
