@@ -191,8 +191,8 @@ def _read_files_once() -> None:
             return set_breakpoints(self, py_db, request)
 
     api._get_code_lines, processor.on_setbreakpoints_request = get_code_lines, on_setbreakpoints_request
-    # debugpy makes a frame for each breakpoint, to ask whether its file is the user's, and keeps answers by frame. Reuse
-    # the frame of a file.
+    # debugpy makes a frame for each breakpoint, to ask whether its file is the user's, and keeps answers by frame. So
+    # reuse the frame of a file.
     stand_in_frame = functools.lru_cache(maxsize=64)(api.PyDevdAPI._DummyFrame)
     api.PyDevdAPI._DummyFrame = staticmethod(stand_in_frame)
 

@@ -465,7 +465,7 @@ def _sizes_now(shape_env: Any, known: PastSizes | None) -> PastSizes:
 
 
 def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> PastFrame:
-    """Return a function's present state; ``known`` are its earlier variables."""
+    """Return a function's present state; ``known`` are its earlier variables, reused if they are unchanged."""
     own = translator.__dict__
     variables = own["symbolic_locals"]
     return PastFrame(

@@ -272,7 +272,7 @@ def _name_change(tensor: Tensor) -> _NameChange | None:
 
 
 class ChangeHooks:
-    """Wrappers that note changes in a log before they happen. One per process, like the methods."""
+    """Wrappers that note changes in a log before they happen. One per process, like the methods that they wrap."""
 
     def __init__(self) -> None:
         self.log: ChangeLog | None = None

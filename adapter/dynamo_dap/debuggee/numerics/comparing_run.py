@@ -1,7 +1,7 @@
 """Compares a program's calls without a debugger, for ``dynamo-dap compare``.
 
-Each call is compared when it returns, its gradients after a backward pass through it. Each comparison is written to a
-file. Runs on the thread that makes the call, and on the backward pass's.
+Selected calls are compared when they return, their gradients after a backward pass through them. Each comparison is
+written to a file. Runs on the thread that makes the call, and on that of the backward pass.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ComparingRun(CallObserver, CompileObserver):
     feature = "comparing calls"
 
     def __init__(self, path: str, every: int, report: Callable[[str], None]) -> None:
-        """Write comparisons to ``path``, of every ``every``-th call, or only of the first for 0."""
+        """Write comparisons to ``path``, of every ``every``-th call of a graph, or for 0 of calls 1, 2, 4, 8, ..."""
         self._path = Path(path)
         self._every = every
         self._report = report
@@ -156,7 +156,7 @@ class ComparingRun(CallObserver, CompileObserver):
         )
 
     def returned(self, call: GraphCall) -> None:
-        """Compare a call, and write the result."""
+        """Compare a call if it is selected, or returns memory of an earlier call, and write the result."""
         reused = self._memory.take(call)
         if reused is None and not self._is_wanted(call.graph.calls):
             return
@@ -182,7 +182,7 @@ class ComparingRun(CallObserver, CompileObserver):
             self._cannot(call, cached_call, problem)
 
     def keeps_all(self, number: int) -> bool:
-        """Keep all inputs of calls that are compared."""
+        """Return whether the call will be compared, which needs all of its inputs."""
         return self._is_wanted(number)
 
     def left_out(self, code: types.CodeType, reason: str) -> None:

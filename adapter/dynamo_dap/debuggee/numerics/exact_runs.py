@@ -76,7 +76,7 @@ class TakenResult:
             return cls(kept, widened(kept) / widened(operand.detach()), is_random)
 
     def put(self, node: Node, results: Mapping[object, Any]) -> bool:
-        """Replace the float64 run's result by it; return whether they differed."""
+        """Replace the float64 run's result by this one. Return whether it now only has the precision of the call."""
         value = results[node]
         if self.value is None or not has_own_memory(value) or value.shape != self.value.shape:
             return False
@@ -139,7 +139,7 @@ class _Runs:
             return {}
 
     def _run(self, seed: int | None) -> ExactRun:
-        """Run it, with ``seed`` disturbed.
+        """Run the graph in float64. With ``seed``, disturb its results.
 
         Raises:
             Exception: whatever an operation raises.
@@ -252,8 +252,8 @@ class Noise:
     def disturb(self, node: Node, results: Mapping[object, object], times: float = 1.0, name: str = "") -> None:
         """Disturb the result of ``node`` in place, unless it is a view of disturbed memory.
 
-        ``times`` scales the rounding error by which it is disturbed.
-        ``name`` is the key of the result's type, by default the node's name.
+        ``times`` scales the rounding error by which it is disturbed. ``name`` is the key of the result's type, by
+        default the node's name.
         """
         torch = sys.modules["torch"]
         if node.op == "get_attr" or not has_own_memory(results[node]):

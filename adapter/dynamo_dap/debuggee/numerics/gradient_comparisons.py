@@ -105,7 +105,7 @@ class KeptBackward:
             is_written = node.name in self.written
             if is_written and of_memory[storage_of(value)] > 1:
                 raise NoRealValue(f"the call may write to {name}, which shares its memory")
-            # What a custom operator got is copied, too, since its declaration may be wrong.
+            # Operands of custom operators count as written, too, since a declaration may be wrong. Refuse real writes.
             if is_written and value.requires_grad and storage_of(value) in memory:
                 raise NoRealValue(f"the call writes to {name}, which needs a gradient")
             kept = KeptInput.of(name, with_earlier_memory(value, memory), is_written=is_written)

@@ -194,7 +194,7 @@ class _HashedReference(Reference):
 
 
 def _operations_into(hashed: HashedCall, call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
-    """Run Dynamo's graph, and return the digest of each operation, and the origin of each input and output.
+    """Run Dynamo's graph, note each operation's digest and the origins of inputs and outputs, and return the graph.
 
     Raises:
         NoRealValue: it cannot be run, or it is not the graph that was called.

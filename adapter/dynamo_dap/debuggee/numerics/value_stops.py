@@ -3,9 +3,9 @@
 Each compiled graph's outputs are checked when its call returns. If they have a NaN or an Inf that the inputs did not
 have, the call is replayed, and its graph runs operation by operation on the call's inputs. Then the thread is held in a
 second replay, at the line of the operation that made the first one. Its operands are visible, and the program has not
-received the outputs yet. For ``mismatch`` the graph runs operation by operation after each call. Its outputs are
-compared with those of the compiled graph, and the thread is held at the first line whose result differs. Part of the
-compile-time engine; runs on the thread that makes the call.
+received the outputs yet. For ``mismatch`` the graph runs operation by operation after each compared call. Its outputs
+are compared with those of the compiled graph, and the thread is held at the first line whose result differs. Part of
+the compile-time engine; runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Culprit:
     """Its names in a condition."""
     filter: str
     call: CachedCall
-    """How to trace the call so that these nodes result."""
+    """The call to replay: its trace makes the node."""
     line: tuple[str, int] | None = None
     """The calling line to stop at; None for the line of the operation."""
     visit: int | None = None
@@ -134,7 +134,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._attributes = NotedAttributes()
         self._memory = ReturnedMemory()
         self._bad = SeenTensors()
-        """The NaN and Inf that calls have returned."""
+        """Returned tensors that had a NaN or an Inf."""
 
     # -- filters: any thread ---------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class ValueStops(CallObserver, CompileObserver):
             self._examine(call, MISMATCH, self._mismatch)
 
     def keeps_all(self, number: int) -> bool:
-        """Keep all inputs of calls that are compared."""
+        """Return whether the call will be compared, which needs all of its inputs."""
         filters = self._host.breakpoints.exception_filters
         return MISMATCH in filters and number % self._host.options.compare_every == 0
 
@@ -251,7 +251,7 @@ class ValueStops(CallObserver, CompileObserver):
         return of_backend
 
     def _given(self, call: GraphCall, graph: ReplayedGraph, given: BadInput, where: str | None) -> Culprit | None:
-        """Report once each input that already had a NaN when the call began."""
+        """Return the stop for an input that already had a NaN when the call began; once for each input."""
         name = graph.names.get(given.node, given.node.name)
         if name in call.graph.reported:
             return None
@@ -325,7 +325,7 @@ class ValueStops(CallObserver, CompileObserver):
         return None
 
     def _bad_parameter(self, call: GraphCall, graph: ReplayedGraph) -> Culprit | None:
-        """Report once each parameter or buffer that already had a NaN when the call began."""
+        """Return the stop for a parameter or buffer that had a NaN or Inf when the call began; once for each."""
         for node, value in graph.inputs.items():
             kinds = kinds_of(value) if graph.is_state(node) else frozenset()
             user = next((each for each in node.users if each.op != "output"), None)
@@ -376,7 +376,7 @@ class ValueStops(CallObserver, CompileObserver):
                 NODE_HOOK.want(on_node)
             try:
                 run_replay(ReplayRun(culprit.call))
-                if not stopped and culprit.visit is not None:  # Dynamo may trace another function in its place
+                if not stopped and culprit.visit is not None:  # Dynamo may trace another function instead of this one
                     NODE_HOOK.want(on_node)
                     run_replay(ReplayRun(culprit.call))
             finally:
