@@ -57,7 +57,7 @@ class CannotChange(Exception):
 
 
 def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
-    """Return the call whose trace runs or is shown above the Python frame ``top``.
+    """Return the call whose trace runs, or is shown, on the stack that ends in the Python frame ``top``.
 
     Raises: CannotChange: the traced arguments are not those of the call.
     """
@@ -83,7 +83,7 @@ def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
 
 
 def is_full_graph(top: types.FrameType) -> bool:
-    """Return whether graph breaks are errors in the trace above ``top``."""
+    """Return whether graph breaks are errors in the trace that runs on the stack of ``top``."""
     compiling = _compiling_frame(top)
     return compiling is not None and bool(compiling.f_locals.get("one_graph"))
 
@@ -97,7 +97,10 @@ def _compiling_frame(top: types.FrameType | None) -> types.FrameType | None:
 
 @contextlib.contextmanager
 def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[None]:
-    """Run another trace inside this context, then restore torch's globals for the trace of ``frame`` above ``top``."""
+    """Run another trace inside this context, then restore torch's globals for the trace of ``frame``.
+
+    That trace runs on the stack of ``top``, or is shown there.
+    """
     if _compiling_frame(top) is None:  # a saved trace is shown, so no trace runs
         yield
         return

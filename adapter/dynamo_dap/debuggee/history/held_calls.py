@@ -26,7 +26,7 @@ class HeldCall:
 
 
 def held_call(top: types.FrameType) -> HeldCall | None:
-    """Return the innermost call of a compiled function above ``top``, or None.
+    """Return the innermost call of a compiled function on the stack of ``top``, or None.
 
     After a graph break it is the whole call: its generated code has called the resume function.
     """

@@ -123,7 +123,7 @@ class ChangedRun(ReplayRun):
         return self._is_over
 
     def next_index(self, frame: TracedFrame, index: int, progress: TraceProgress) -> int:
-        """Return the target of the user's jump at this instruction."""
+        """Return the target of the user's jump at this instruction; ``index`` without a jump."""
         if not frame.has_line(index):
             return index
         for each in self.made:

@@ -56,7 +56,7 @@ class ObservedOutputs:
     """The right properties of a call's results, from a run of Dynamo's graph with gradients."""
 
     def __init__(self, kept: KeptBackward, *, with_gradients: bool) -> None:
-        """Run it; ``with_gradients``: the program records them.
+        """Run the graph of ``kept``; ``with_gradients``: whether the program records gradients.
 
         Raises: NoRealValue: the graph cannot run like this; the text says why.
         """

@@ -57,7 +57,7 @@ class OneTimeCode:
             self._code = generated
             return None
         self._generated = generated
-        # Earlier hooks have named the generated code.
+        # Keep the name that earlier hooks have given to the generated code.
         self._code = made.replace(co_filename=generated.co_filename)
         self._call.frame.f_globals[name] = self._giving_back(name, self._call.frame.f_globals[name])
         return self._code
@@ -155,6 +155,6 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _shape(code: types.CodeType) -> object:
-    """Return the parts that must be equal."""
+    """Return the variables that code objects must share to run in the same frame."""
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     return code.co_varnames[:count], code.co_freevars, code.co_cellvars

@@ -211,7 +211,7 @@ class ReplayedGraph:
 
 
 def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: bool = False) -> ReplayedGraph:
-    """Replay ``call`` and return its graph, which must have this number of outputs, or None.
+    """Replay ``call`` and return its graph, which must have ``output_count`` outputs, unless that is None.
 
     Dynamo may have learned since the compile that a size varies: the call is then traced without that knowledge.
     ``with_transforms``: accept a graph with transforms of ``torch.func``.
@@ -273,7 +273,7 @@ def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:
 
 
 def place_of(node: Node, is_passed_over: Callable[[str], bool]) -> tuple[Place, str] | None:
-    """Return the innermost frame that made a node outside skipped files; else the innermost."""
+    """Return the innermost frame outside skipped files that made a node; if all are skipped, the innermost."""
     places = places_of(node)
     wanted = [each for each in places if not is_passed_over(each[0].path)] or places
     return wanted[0] if wanted else None
