@@ -118,7 +118,7 @@ def serve(session: Session, request: Request) -> None:
 
 
 def _forward(session: Session, request: Request, given: object) -> None:
-    """Let a backend answer. Ranks of the job that step together do the same."""
+    """Let a backend answer, and make ranks that stop together follow."""
     rank, thread_id = session.rank, getattr(given, "thread_id", None)
     does_it = request.command == "pause" or (rank is not None and rank.holds(thread_id))
     session.router.forward(request)

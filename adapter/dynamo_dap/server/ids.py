@@ -61,7 +61,7 @@ class _Source(msgspec.Struct, rename="camel"):
 
 
 class References(msgspec.Struct, rename="camel"):
-    """The backend that the arguments of a request belong to."""
+    """The arguments of a request that identify its backend."""
 
     thread_id: int | None = None
     frame_id: int | None = None

@@ -52,7 +52,7 @@ class _Progress:
 
 
 class SlowStart:
-    """The step for which a start waits now."""
+    """Shows what a start waits for, if it takes long."""
 
     def __init__(self, client: Client, title: str) -> None:
         self._progress = _Progress(client, "start", title, cancellable=True)
@@ -91,7 +91,7 @@ class _Compiling:
 
 
 class CompileProgress:
-    """The compiles of the program's threads. A stopped thread compiles nothing."""
+    """Shows the longest running compile, if it takes long. The time of a stop does not count."""
 
     def __init__(self, client: Client, stopped: StoppedThreads) -> None:
         self._progress = _Progress(client, "compile", COMPILING, cancellable=False)

@@ -126,7 +126,7 @@ def _fits(name: str, prefix: str) -> bool:
 
 
 def _names(frame: TracedFrame, scratch: dict[str, object]) -> dict[str, str]:
-    """Return the names that an expression can use, with their values, the frame's own first."""
+    """Return the names that an expression can use, with their kinds in completions, the frame's own first."""
     paths = Paths(frame, scratch)
     own = {name: _kind_of_form(paths.form_of(value)) for name, value in frame.locals()}
     kinds = {**own, **dict.fromkeys((*frame.cell_names, *scratch, *map(str, frame.stored_globals())), VARIABLE), **own}
@@ -168,4 +168,4 @@ INTERPRETER_NAMES: dict[str, Callable[[TracedFrame], object]] = {
     "ctx": lambda frame: frame.comptime_context(),
     "tx": lambda frame: frame.interpreter,
 }
-"""Names of the interpreter itself, unless the program has them. ``ctx`` raises ``FeatureMissing``."""
+"""Names of the interpreter itself, unless the program has them. ``ctx`` may raise ``FeatureMissing``."""

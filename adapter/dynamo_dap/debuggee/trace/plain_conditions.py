@@ -82,7 +82,7 @@ def _compiled(condition: str) -> _Condition | None:
 
 
 def _is_warned_of(compared: ast.Compare) -> bool:
-    """Return whether Python prints a warning when it compiles it: ``x is 1``."""
+    """Return whether Python prints a warning when it compiles the comparison: ``x is 1``."""
     operands = [node.value for node in (compared.left, *compared.comparators) if isinstance(node, ast.Constant)]
     is_identity = any(isinstance(operator, ast.Is | ast.IsNot) for operator in compared.ops)
     return is_identity and not all(value is None or isinstance(value, bool) for value in operands)

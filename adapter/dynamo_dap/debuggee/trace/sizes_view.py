@@ -86,7 +86,7 @@ def _computed_row(name: str, size: object, inputs: InputSizes, frame: TracedFram
     known = [facts for symbol in symbols_of(size) if (facts := inputs.of_symbol(str(symbol))) is not None]
     data = data_symbols_of(size, frame)
     if len(known) == 1 and not data:
-        # Its inputs are in the row itself, so that the reasons are one click away.
+        # Name its only input in the row itself, so that the reasons are one click away.
         source, facts = written(known[0].source), known[0]
         from_input = _input_row(source, facts).value
         text = f"{size_text(size)}: computed from {source} = {from_input.text}"

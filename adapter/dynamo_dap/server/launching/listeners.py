@@ -194,7 +194,7 @@ class DebugpyListener(Listener):
 
     def receive(self, connected: socket.socket) -> None:
         """Ask the connection for its token."""
-        # Its first messages are about pydevd's own start.
+        # Only log messages before the handshake: they are about pydevd's own start.
         stream = SocketStream(connected)
         self._begin_handshake(LoopConnection(stream, "debugpy", HandshakeReceiver("debugpy"), is_trusted=False))
 

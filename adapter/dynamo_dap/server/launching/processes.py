@@ -47,7 +47,7 @@ class OwnedProcess(Protocol):
         """Detach it: it outlives the session, and its output is discarded."""
 
     def close(self) -> None:
-        """Kill the rest of the group, unless detached, and release everything. At the end of the session."""
+        """Kill the rest of the group, unless detached, and release everything. Called at the end of the session."""
 
 
 def death_by_signal(exit_code: int) -> str | None:
@@ -171,10 +171,9 @@ _DISCARD = Path(__file__).with_name("discard_output.py")
 class ChildProcess:
     """Runs the program as a child of the server (``OwnedProcess``).
 
-    The child leads its own session and process group, and its standard input is a file or empty.
-
-    Where the system allows that, it stays a zombie until ``close``: meanwhile no other process group can get its id,
-    and a kill cannot hit another program.
+    The child leads its own session and process group, and its standard input is a file or empty. Where the system
+    allows it, an ended child stays a zombie until ``close``. Until then no other process group can get its id, so that
+    a kill hits no other program.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class IncomingProgram:
         self._connected = connected
 
     async def accept(self, body: object = None) -> socket.socket:
-        """Accept it, and give up the connection. Raises ``OSError`` if the other end has closed it."""
+        """Accept it, and return its socket to the caller. Raises ``OSError`` if the other end has closed it."""
         await asyncio.get_running_loop().sock_sendall(self._connected, acceptance(self.request, body))
         return self._connected
 
