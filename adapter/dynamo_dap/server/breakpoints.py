@@ -25,7 +25,7 @@ from dynamo_dap.server.ids import ALONE
 def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw | None, list[int] | None]:
     """Return ``backend``'s part of ``command``'s arguments, and the positions of its breakpoints in them.
 
-    The arguments are None if the backend gets none, the positions if they are those of the whole request.
+    The arguments are None if the backend gets none. The positions are None if the backend gets all breakpoints.
     """
     wants_eager = backend.name == DEBUGPY
     if command in ("setInstructionBreakpoints", "setDataBreakpoints") and wants_eager:
@@ -91,7 +91,7 @@ def conditions_refused(raw: msgspec.Raw) -> dict[int, str]:
 
 
 class Named(Protocol):
-    """The part of a backend that translates breakpoint ids."""
+    """The part of a backend that a translation of breakpoint ids needs."""
 
     @property
     def name(self) -> str:
@@ -178,8 +178,8 @@ class BreakpointMemory:
     def merge(self, remembered: Remembered, answers: Sequence[tuple[Named, msgspec.Raw]]) -> _BreakpointsBody:
         """Remember the accepted breakpoints, and merge the backends' answers into the client's.
 
-        A breakpoint is verified if any backend verified it. Breakpoints that have ``remembered`` ids from an earlier
-        process keep them.
+        ``_decisive`` merges the backends' answers to one breakpoint. Breakpoints that have ``remembered`` ids keep them,
+        for example from an earlier process.
         """
         self._remembered[remembered.command, remembered.key] = remembered
         bodies = [(backend, _read(raw)) for backend, raw in answers]
@@ -216,7 +216,7 @@ class BreakpointMemory:
         return body
 
     def translate_stop(self, backend: Named, raw: msgspec.Raw) -> object:
-        """Return the body of a ``stopped`` event with the client's ids; unread if it names none."""
+        """Return the body of a ``stopped`` event with the client's ids; the same body if it names no breakpoint."""
         if b'"hitBreakpointIds"' not in bytes(raw):
             return raw
         body = decode(raw, StoppedEventBody, "stopped event")

@@ -139,10 +139,10 @@ class Client:
         self._connection.send_event(name, _notified(body) if name == "output" else body)
 
     def stops(self, *, steps_back: bool) -> None:
-        """Prepare the client for a stop. The first one from which the user can step back announces steps back.
+        """Prepare the client for a stop. Until a stop allows steps back, report whether this one does.
 
-        VS Code then shows two buttons, which stay. If they appeared and vanished with each step into a trace and out of
-        it, the other buttons would move under the mouse: a second click on Step Over would continue.
+        From then on, VS Code's two buttons for them stay. If they appeared and vanished with each step into a trace and
+        out of it, the other buttons would move under the mouse: a second click on Step Over would continue.
         """
         if self._offers_step_back or steps_back is self._offers_step_back:
             return

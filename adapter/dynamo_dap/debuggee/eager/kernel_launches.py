@@ -58,7 +58,7 @@ class KernelLaunches(LaunchObserver):
             return Wish(True, KERNEL_MISMATCH in filters)
         try:
             return self._wish_of_breakpoints(function) or self._wish_of_step(function, is_entered)
-        except Exception:  # noqa: BLE001  (the program's launch is above)
+        except Exception:  # noqa: BLE001  (whatever it is, the program's launch goes on)
             log_exception("looking for breakpoints in a kernel")
             return None
 
@@ -78,7 +78,7 @@ class KernelLaunches(LaunchObserver):
         return Wish(False) if is_entered and is_user_file(function.__code__.co_filename) else None
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
-        """Return the program that the option ``tritonProgram`` selects, or the first."""
+        """Return the program that the option ``tritonProgram`` selects, or the first; None if it does not exist."""
         x, y, z = self._programs.asked_program(launch)
         return (x, y, z) if x < launch.grid[0] and y < launch.grid[1] and z < launch.grid[2] else None
 

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.triton.pointers import argument_of
 from dynamo_dap.debuggee.triton.races import Access, Elements, Place, Race
 
 _MOST_ELEMENTS = 8
-"""Elements that a text lists."""
+"""Maximum number of elements that a text lists."""
 _DONE = {"load": "has loaded", "store": "has stored"}
 
 
@@ -99,7 +99,7 @@ class FoundRace:
 
     @property
     def headline(self) -> str:
-        """Return ``store to out_ptr in programs (0, 0, 0) and (1, 0, 0)``."""
+        """Return the programs and what they do: ``programs (0, 0, 0) and (1, 0, 0) store to the same of out_ptr``."""
         race = self._race
         programs = f"{text_of_index(race.other.program)} and {text_of_index(race.program)}"
         if race.did == race.access.what:

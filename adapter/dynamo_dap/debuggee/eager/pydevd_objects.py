@@ -85,7 +85,7 @@ def _stand_in(value: object) -> object:
 
 
 class _Held:
-    """The result of an expression, which debugpy asks for its class."""
+    """Holds the result of an expression, since debugpy would ask the result itself for its class."""
 
     __slots__ = ("value",)
 
