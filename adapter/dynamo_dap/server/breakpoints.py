@@ -178,8 +178,8 @@ class BreakpointMemory:
     def merge(self, remembered: Remembered, answers: Sequence[tuple[Named, msgspec.Raw]]) -> _BreakpointsBody:
         """Remember the accepted breakpoints, and merge the backends' answers into the client's.
 
-        ``_decisive`` merges the backends' answers to one breakpoint. Breakpoints that have ``remembered`` ids keep them,
-        for example from an earlier process.
+        ``_decisive`` merges the backends' answers about one breakpoint. Breakpoints that have ``remembered`` ids, for
+        example from an earlier process, keep them.
         """
         self._remembered[remembered.command, remembered.key] = remembered
         bodies = [(backend, _read(raw)) for backend, raw in answers]

@@ -344,7 +344,7 @@ class _Path:
         self._known: list[tuple[type | None, Any]] = [(None, None)] * len(steps)
 
     def forget(self) -> None:
-        """Drop the classes."""
+        """Drop the known classes and descriptors."""
         self._known = [(None, None)] * len(self._steps)
 
     def follow(self, value: Any) -> Any:
@@ -365,7 +365,7 @@ class _Path:
 
 
 def _stored_in(stored: dict[str, Any], value: Any, name: str) -> Any:
-    # Lookups, since ``stored_attribute`` goes through every class.
+    # Look in the usual places first: ``stored_attribute`` goes through every class.
     if name in stored:
         return dict.get(stored, name, _MISSING)
     for registry in ("_modules", "_parameters", "_buffers"):

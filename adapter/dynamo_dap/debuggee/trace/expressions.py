@@ -50,7 +50,7 @@ class Parsed:
 
 
 def parse(text: str, *, statements_allowed: bool) -> Parsed:
-    """Parse an expression, or in the debug console statements.
+    """Parse an expression or, if they are allowed, statements.
 
     Raises:
         EvaluationError: it is not valid Python, or not an expression where one is needed.
@@ -109,9 +109,10 @@ _CALLED_TWICE = frozenset({"abs", "float", "int", "len", "list", "max", "min", "
 
 
 def is_repeatable(text: str) -> bool:
-    """Return whether ``text`` is an expression that calls torch's functions and methods only, none in place.
+    """Return whether ``text`` is an expression that may run twice.
 
-    The program's own functions may print or change something, so an expression that calls them runs once.
+    It calls only functions and methods of torch, none in place, and some builtins. The program's own functions may
+    print or change something, so an expression that calls them runs once.
     """
     try:
         tree = ast.parse(text.strip(), "<expression>", "eval")
@@ -182,7 +183,7 @@ def assignment(frame: object, target: str, value: str) -> Assignment:
     """Return the statement that gives ``target`` another value in a traced function.
 
     Raises:
-        EvaluationError: one of them is not Python that is valid there.
+        EvaluationError: ``target`` or ``value`` is not Python that is valid there.
     """
     text = f"{target.strip()} = ({value.strip()}\n)"
     try:
@@ -205,7 +206,7 @@ def assigned_of_program(parsed: Parsed, is_of_program: Callable[[str], bool]) ->
 
 
 def check_assignments(parsed: Parsed, is_of_program: Callable[[str], bool]) -> None:
-    """Refuse statements that would assign to the frame: the trace keeps its own values.
+    """Refuse statements that assign to variables or objects of the program: the trace keeps its own values.
 
     Raises:
         EvaluationError: a target belongs to the program.

@@ -119,7 +119,7 @@ class TracedFunction(Frame):
         return bool(evaluate_to_python(self._frame, expression, names)) if plain is None else plain
 
     def watched(self, name: str) -> WatchedVariable | None:
-        """Return the watched local variable for a data breakpoint."""
+        """Return the local variable ``name`` for a data breakpoint, or None."""
         return watched_variable(self._frame, name)
 
     def write(self, expression: str, value: str) -> Value:

@@ -43,7 +43,7 @@ def user_location(node: Node) -> Location | None:
 
 
 def graph_children(frame: TracedFrame, view: View) -> Children:
-    """Return the nodes as children; inside a higher-order operator, the graphs around its body follow."""
+    """Return the nodes as children; inside a higher-order operator's body, the graphs around it come first."""
     graphs = frame.graphs()
     inner, outer = graphs[0], graphs[1:]
     around = [_graph_variable(graph, depth, view) for depth, graph in enumerate(outer, start=1)]

@@ -115,7 +115,7 @@ def not_finite(
     state: ParameterState | None = None,
     because: str | None = None,
 ) -> RaisedException:
-    """Report in three lines the NaN or Inf of a call, its line, and the cause.
+    """Report the NaN or Inf of a call, its line, and the cause.
 
     ``made`` is None if Dynamo's graph makes no NaN or Inf; ``state`` is the parameter that had one before the call.
     ``changed`` are inputs that may have changed since the call began; ``because`` names the operands that caused it.
