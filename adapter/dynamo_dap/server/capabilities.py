@@ -1,7 +1,7 @@
-"""Declares the session's capabilities: ``initialize`` is answered before agent and debugpy exist.
+"""Declares the session's capabilities, since ``initialize`` is answered before agent and debugpy exist.
 
-Constants, and their merging. Requests that are forwarded unchanged are in ``FORWARDED_REQUESTS``. Capabilities that the
-server's handlers declare (``handling``) are added to ``AGENT_CAPABILITIES``.
+It has constants, and functions that merge them. Requests that are forwarded unchanged are in ``FORWARDED_REQUESTS``.
+Capabilities that the server's handlers declare (``handling``) are added to ``AGENT_CAPABILITIES``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Adapts a DAP connection to the asyncio loop: messages and answers arrive on the loop, in order.
 
-The connection's reader thread only posts to the loop. All methods belong to the loop's thread, which they assert. Lives
-as long as its stream. ``until_any`` waits for one of several things.
+The connection's reader thread only posts to the loop. Methods must be called on the loop's thread, which those that
+send assert. Lives as long as its stream. ``until_any`` waits for one of several things.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Starts the debugged program in a terminal and reports its end to the server. ``python supervisor.py JOB``.
 
-Its own process, with the server's Python, in the terminal that the IDE opened. ``JOB`` is a JSON file that only its
-owner can read; it is removed once read. The main thread waits for the program; the connection's reader thread takes
-requests of the server. When the server dies, the program is killed. The program is the terminal's foreground process
-group, so that Ctrl-C reaches it alone.
+Runs as its own process, with the server's Python, in the terminal that the IDE opened. ``JOB`` is a JSON file that only
+its owner can read; it is removed once read. The main thread waits for the program; the connection's reader thread
+serves the server's requests. When the server dies, the program is killed, unless it was detached. The program is the
+terminal's foreground process group, so that Ctrl-C reaches it alone.
 """
 
 from __future__ import annotations

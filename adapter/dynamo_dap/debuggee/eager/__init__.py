@@ -1,5 +1,5 @@
 """Debugs ordinary Python: starts debugpy in the debugged process, and makes it and the agent one debugger.
 
-Packages below: the agent, values and torch_api. It uses neither engine. Only the modules called ``pydevd_...`` touch
+The package uses the agent, values, torch_api and triton, but neither engine. Only the modules called ``pydevd_...`` use
 undocumented names of debugpy.
 """

@@ -6,7 +6,7 @@ classes are patched instead. debugpy shows numbers, strings and objects with the
 no addresses in the text, and tensors in it by their metadata. Copying to the clipboard is left to debugpy as well: a
 tensor is then copied with its data.
 
-Values are requested only on a thread that debugpy has stopped; they last for the life of the process.
+Values are requested only on a thread that debugpy has stopped. The patches last for the life of the process.
 
 pydevd shows code objects by their bare names, and all locals and globals alike. Here its frames get the user's names
 (``Model.forward``, ``fn (resumed at line 8)``), and variables that Dynamo added to locals and globals form one group.

@@ -1,9 +1,9 @@
 """Keeps requests to debugpy, and the code that they run, from harming the program or debugpy itself.
 
-In pydevd, a request that it cannot parse ends its reader thread and with it the session. ``SystemExit`` raised by a
-condition ends the program. An expression may run forever without a message. A file is compiled again for each
-breakpoint in it, while other requests wait. pydevd's functions are wrapped once per process, when debugpy is loaded.
-Requests are served on the threads that pydevd has stopped, conditions run on the program's threads.
+Without these guards, a request that pydevd cannot parse ends its reader thread and with it the session. ``SystemExit``
+raised by a condition ends the program. An expression may run forever without a message. A file is compiled again for
+each breakpoint in it, while other requests wait. pydevd's functions are wrapped once per process, when debugpy is
+loaded. Requests are served on the threads that pydevd has stopped; conditions run on the program's threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes debugpy skip breakpoints without conditions, and steps that would end in certain code.
 
-For Triton kernels, of which an interpreter debugs one program. Uses debugpy's private names, as ``pydevd_internals``
-does. Functions are called on the threads that debugpy traces.
+Used for Triton kernels: only one program of an interpreted launch is debugged. Uses debugpy's private names, as
+``pydevd_internals`` does. Functions are called on the threads that debugpy traces.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a user can step back through: snapshots of a trace, time travel, what-if."""
+"""Lets the user step back in a trace and change it: snapshots, time travel, what-if."""

@@ -29,7 +29,7 @@ class _PastNode(NamedTuple):
     users: dict[object, None]
     """The former entries of ``users``."""
     operands: dict[object, None]
-    """Like ``users``."""
+    """The former entries of ``_input_nodes``."""
 
 
 _FIELDS = ("name", "_args", "_kwargs", "_input_nodes", "users", "meta", "_erased")

@@ -2,7 +2,7 @@
 
 A call that reaches a backward breakpoint keeps its inputs. When the gradients of its outputs arrive, its graph runs
 again with autograd and is differentiated. That is enough for conditions on the gradient. For a stop, the call is
-replayed up to the line and held there. In general, the program's own backward pass has not entered the call yet: see
+replayed up to the line and held there. Usually the program's own backward pass has not entered the call yet: see
 ``OutputGradients``. This happens on autograd's thread. Hooks are installed only for calls that reach such breakpoints.
 One for each process.
 """

@@ -63,7 +63,7 @@ DECOMPOSITION = "decomposition"
 DYNAMO = "Dynamo"
 """Stages before the backend itself. Inductor passes its own decompositions to AOTAutograd."""
 _BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partition"}
-"""Their names in ``bisect``."""
+"""The stages' names in ``bisect``."""
 _RANDOM_STATE = "It leaves torch's random number generator in another state than eager: the next numbers differ."
 
 

@@ -1,4 +1,4 @@
-"""Runs a graph in float64: the results without rounding, and the reach of rounding errors.
+"""Runs a graph in float64, to get its results without rounding and the effects of rounding errors.
 
 Inputs that share memory also share it in float64. Runs on the program's thread that makes the call.
 """

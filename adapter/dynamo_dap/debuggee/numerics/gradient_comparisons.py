@@ -114,7 +114,7 @@ class KeptBackward:
         self.names = [graph.names.get(node) or node.name for node in placeholders]
         self.function, self.compile_id, self.token, self.number, self.passes = "", "", "", 0, 0
         self.included: Sequence[frozenset[int]] = ()
-        """Like ``ReturnedGradients``."""
+        """The call's ``ReturnedGradients.included``."""
         self.shares: Sequence[int | None] = ()
 
     @classmethod

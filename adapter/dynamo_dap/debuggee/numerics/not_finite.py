@@ -1,8 +1,9 @@
 """Finds NaN and Inf: whether values have any, and which operation of a graph made the first.
 
 An operation made one if its result has it and none of its operands does. If a NaN comes from an Inf, the operation that
-made the Inf counts. An Inf or NaN that the program writes as a constant (``masked_fill(mask, -inf)``), or that the
-call's inputs have, does not count. Uninitialized memory is ignored. Runs on the program's thread that makes the call.
+made the Inf counts. A NaN in an input of the call is attributed to the input. An Inf in an input does not count, nor
+does an Inf or NaN that the program writes as a constant (``masked_fill(mask, -inf)``). Uninitialized memory is ignored.
+Runs on the program's thread that makes the call.
 """
 
 from __future__ import annotations

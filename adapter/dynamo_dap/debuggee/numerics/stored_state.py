@@ -2,9 +2,9 @@
 
 After the graph has run, generated code stores such values (torch's side effects). A ``State`` maps each place that a
 function may store to, as the user's expression, to facts about the value there. Two states differ where the compiled
-call stores another value than eager, or returns another one. The facts are plain values, since a pipe carries them
-between processes. Reading a state runs none of the program's code: no property, no ``__getattr__``, no ``__eq__``. Runs
-on the thread that makes the call, or in a fork of the process.
+call stores or returns a value that differs from eager's. The facts are plain values, since a pipe carries them between
+processes. Reading a state runs none of the program's code: no property, no ``__getattr__``, no ``__eq__``. Runs on the
+thread that makes the call, or in a fork of the process.
 """
 
 from __future__ import annotations

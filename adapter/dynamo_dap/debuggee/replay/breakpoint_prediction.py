@@ -80,7 +80,7 @@ _UNSAFE = frozenset(
 
 
 class NotPredictable(Exception):
-    """Only a trace of the call gives the value."""
+    """Raised if only a trace of the call gives the value."""
 
 
 class Call:

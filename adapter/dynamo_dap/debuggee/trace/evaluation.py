@@ -6,9 +6,8 @@ comparisons add no guard. An expression that needs a tensor's data (``loss.item(
 is computed again on the real values of this call. User functions that an expression calls really run. ``ctx`` is
 torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names. An expression's
 changes of the trace are undone and reported: ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no
-effect.
-Statements in the console that assign to the program's variables are not run here: see ``what_if``. Runs on the tracing
-thread; the agent limits the time.
+effect. Statements in the console that assign to the program's variables are not run here: see ``what_if``. Runs on the
+tracing thread; the agent limits the time.
 """
 
 from __future__ import annotations

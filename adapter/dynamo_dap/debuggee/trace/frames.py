@@ -1,6 +1,6 @@
 """Models the frames of a paused compile: traced functions, or the one about to be compiled, and the callers below.
 
-Made on the held tracing thread; they die with the pause.
+Frames are made on the held tracing thread, and live as long as the pause.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Shows the graph that Dynamo builds: nodes as lines of Python, the ``Graph`` scope, the graph as a document.
 
-Made on the tracing thread; the text of a document may be read on another.
+Runs on the tracing thread. Another thread may read the text of a document.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluates conditions that only compare plain constants, ``1 > 2`` or ``mask is None and layer == 3``, at little cost.
 
-They run no code of the program or of torch, so the trace needs no protection, which takes most of the time of an
-evaluation. All other conditions are left to ``evaluation``. Runs on the tracing thread.
+Such conditions run no code of the program or of torch. So the trace needs no protection, which takes most of the time
+of a full evaluation. All other conditions are left to ``evaluation``. Runs on the tracing thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Shows why the sizes of a traced tensor are static or dynamic: a row for each size, with the reasons below.
 
-Read when the row is opened; no guard and no node is added. Runs on the held tracing thread.
+The reasons are computed when the user opens the row; this adds no guard and no node. Runs on the held tracing thread.
 """
 
 from __future__ import annotations
