@@ -355,10 +355,7 @@ class Comparison:
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
-        """Return whether ``stored`` equals ``expected``, or is an output of the compiled graph that stands for it.
-
-        Such an output may differ from ``expected`` by rounding.
-        """
+        """Return whether ``stored`` equals ``expected``, or equals a compiled output that differs only by rounding."""
         if difference(expected, stored).is_same:
             return True
         torch = sys.modules["torch"]
