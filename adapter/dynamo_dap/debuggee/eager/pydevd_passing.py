@@ -71,7 +71,7 @@ def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
     log = pydb.handle_breakpoint_expression
 
     def has_condition(self: Any) -> bool:
-        # While they are off, debugpy treats it as a breakpoint whose condition is false.
+        # While breakpoints without conditions are off, debugpy treats each as one whose condition is false.
         return bool(self.condition or self.hit_condition) or _are_off()
 
     def handle_breakpoint_expression(self: object, pybreakpoint: Any, info: object, new_frame: object) -> None:
@@ -90,8 +90,8 @@ def _are_off() -> bool:
 def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType], bool]) -> None:
     """Leave files (patterns) out of steps and stacks, as ``justMyCode`` does with libraries.
 
-    Runs on any thread. No step ends in a frame that ``is_passed`` either; such a frame is shown, and breakpoints stop
-    in it.
+    ``is_passed`` selects further frames in which no step ends. They are shown, and breakpoints stop in them. Runs on
+    any thread.
     """
     pydb = pydevd_internals.debugger()
     kind = importlib.import_module("_pydevd_bundle.pydevd_filtering").ExcludeFilter
@@ -125,7 +125,7 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
     ending = threading.local()
 
     def suspend_unless_passed(thread: object, stop_reason: int, *args: object, **kwargs: object) -> None:
-        # The frame of the next call decides.
+        # ``do_wait_suspend`` gets the frame, which decides.
         if stop_reason in steps and thread is threading.current_thread():
             ending.step = lambda: set_suspend(thread, stop_reason, *args, **kwargs)
         else:

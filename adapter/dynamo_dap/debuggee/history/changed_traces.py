@@ -210,7 +210,7 @@ def _tracker(frame: TracedFrame, name: str) -> Tracker | None:
 
 
 _texts: list[str] = []
-"""Assigned texts: the lines of a separate file, which graphs name instead of the user's."""
+"""Assigned texts, as the lines of a virtual file. Graphs name this file instead of the user's."""
 
 
 def _line_of(text: str) -> int:
@@ -231,7 +231,7 @@ def _call(frame: TracedFrame, statements: list[Any], values: dict[str, Tracker],
     module = ast.fix_missing_locations(ast.Module([function], []))
     for node in ast.walk(module):
         if "lineno" in node._attributes:
-            node.lineno, node.end_lineno = line, line  # type: ignore[attr-defined]  # by its attributes
+            node.lineno, node.end_lineno = line, line  # type: ignore[attr-defined]  # a node with lines
     outer = compile(module, CHANGED, "exec")
     code = next(each for each in outer.co_consts if isinstance(each, types.CodeType))
     made = types.FunctionType(code, frame.globals, "changed")
@@ -318,7 +318,7 @@ STATIC, SYMBOLIC = "static", "symbolic"
 
 @dataclass(frozen=True, slots=True)
 class SizeChange:
-    """Whether a size of an input is a symbol."""
+    """The change of an input's size to a symbol, or to a constant."""
 
     source: str
     """The tensor's source, as torch writes it."""

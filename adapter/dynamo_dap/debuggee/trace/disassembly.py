@@ -31,7 +31,7 @@ _CONSTANTS = frozenset({"LOAD_CONST", "RETURN_CONST", "LOAD_SMALL_INT", "KW_NAME
 
 @dataclass(frozen=True)
 class _TracedCode:
-    """The instructions of one code object, and where they are listed."""
+    """The instructions of one code object, and the address of the first."""
 
     code: types.CodeType
     instructions: Sequence[TracedInstruction]
