@@ -181,7 +181,7 @@ class ChildSessions:
         return self._meeting.target
 
     def _is_rank(self, child: ChildOffer) -> bool:
-        """Return whether it is a rank itself: a child of a rank inherits the rank's environment."""
+        """Return whether ``child`` is a rank itself; a child of a rank only inherits the rank's environment."""
         parent = self._parent()
         return child.rank is not None and (parent is None or child.rank.number != parent.number)
 

@@ -167,7 +167,7 @@ class Debuggee:
         """Start sessions with the other ranks of a running job, whose rank 0 listens at ``target``.
 
         Raises:
-            StartRefused: there is no such port.
+            StartRefused: the port of a rank would be too high.
         """
         others = [(rank, target_of_rank(target, rank)) for rank in (options.ranks or [])[1:]]
         if options.stop_ranks == TOGETHER:

@@ -143,7 +143,7 @@ class Attempts:
             try:
                 with attempt.looking():
                     found = attempt.history.forward(destination, end, step, stops(attempt.history))
-            except CannotReuse:  # the user has removed these breakpoints since
+            except CannotReuse:  # the trace is in use, or was dropped with the last breakpoint
                 found = None
             if found is not None or attempt is self.present:
                 return None if found is None else (attempt, found)

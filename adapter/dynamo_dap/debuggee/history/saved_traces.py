@@ -190,8 +190,8 @@ class SavedTrace:
         drop_references(output)
         guards.inner, guards.source_to_guards = kept, others
         for guard in kept:
-            # It refers to the code of all frames below the trace, including the cache entry's, which must die with the
-            # entry.
+            # The stack refers to the code of all frames below the trace. The cache entry's code is one of these, and it
+            # must die with the entry.
             guard.stack = None
         lasting = {id(tracker) for _, tracker, source in self._tracked if source is None}
         effects = output.side_effects

@@ -338,9 +338,9 @@ class TraceHistory:
         *,
         origin: Destination | None = None,
     ) -> Destination | None:
-        """Return the first stop after ``destination`` and before ``end``, if any. Without a step, breakpoints stop.
+        """Return the first stop after ``destination`` and before ``end``, if any.
 
-        ``origin`` is where the step began, by default at ``destination``.
+        Breakpoints and events always stop. ``origin`` is where the step began, by default at ``destination``.
         """
         place = destination.place
         own: set[TracedFrame] | None = None

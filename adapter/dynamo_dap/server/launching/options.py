@@ -104,7 +104,7 @@ def token_wanted(target: ListenTarget) -> str | None:
 
 
 def target_of_rank(target: ConnectTarget, rank: int) -> ConnectTarget:
-    """Return the address of a rank, given that of rank 0. Raises ``StartRefused`` if there is no such port."""
+    """Return the address of a rank, given that of rank 0. Raises ``StartRefused`` if its port is too high."""
     if target.port + rank > _LAST_PORT:
         text = f'"ranks": rank {rank} would listen at port {target.port} + {rank}, and the last one is {_LAST_PORT}'
         raise StartRefused(ErrorId.INVALID_OPTION, text)
