@@ -62,7 +62,7 @@ _LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "ac
 _log = logging.getLogger(__name__)
 
 _LAST_WORDS_TIMEOUT = 2.0
-"""Seconds of silence on an ended process's connection; a forked child may hold it open."""
+"""After this silence, no more data is expected from an ended process; a forked child may hold its connection open."""
 _PROCESS_END_TIMEOUT = 5.0
 """Seconds from the end of the agent's connection to the process's end, in an ordinary exit."""
 _DISCONNECT_TIMEOUT = 2.0
@@ -260,7 +260,7 @@ class Debuggee:
     # -- ending it -------------------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """Ask the program to end; after some seconds, kill our own process."""
+        """Ask the program to end; after some seconds, kill it if the server owns its process."""
         self._is_being_ended = True
         if self.agent in self.backends:
             self.agent.send("terminate", None, lambda response: None)

@@ -107,7 +107,7 @@ class RankMember:
             return
         was_withdrawn, self._was_withdrawn = self._was_withdrawn, False
         if reason == "pause" and was_withdrawn and not self._wants_pause:
-            # The pause was withdrawn, but the thread reached a line before that arrived.
+            # The thread paused before the withdrawal reached the program.
             asyncio.get_running_loop().call_soon(self._resume, thread_id, "continue", None)
             return
         self._last = thread_id

@@ -103,7 +103,7 @@ def forget_stops() -> None:
 def let_threads_leave() -> None:
     """Wait briefly for resumed threads that have not left their stop yet. Runs on any other thread.
 
-    An earlier pause request would hold such a thread without a stopped event.
+    A pause request before that would hold such a thread without a stopped event.
     """
     until = time.monotonic() + _LEAVING_SECONDS
     while any(map(_is_leaving, threading.enumerate())) and time.monotonic() < until:
@@ -155,7 +155,7 @@ def _is_stopped(thread: threading.Thread) -> bool:
 def _guard_pauses() -> None:
     """Make threads pause in frames that are shown.
 
-    A thread that waited in C code below a library would pause in the library, and the next step would never end.
+    A thread that waited in C code called by a library would pause in the library, and the next step would never end.
     """
     debugger = sys.modules["pydevd"].PyDB
     wait, pausing = debugger.do_wait_suspend, _module("pydevd_comm_constants").CMD_THREAD_SUSPEND
@@ -294,7 +294,7 @@ def _guard_reader() -> None:
 
 
 def _refusal(request: Any) -> str | None:
-    """Return why a request cannot be served: pydevd reports an unknown thread on the program's stderr."""
+    """Return why a request cannot be served, or None. An unknown thread makes pydevd write to the program's stderr."""
     arguments = request.get("arguments")
     thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
     known = _module("_debug_adapter.pydevd_base_schema").BaseSchema._dap_id_to_obj_id

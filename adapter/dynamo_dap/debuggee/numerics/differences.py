@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import inner_tensors
 _OF_EAGER = 3.0
 """This many times eager's error."""
 _OF_NOISE = 6.0
-"""This many times the error of a disturbed run at the same element."""
+"""This many times the largest error of the disturbed runs at the same element."""
 _OF_TYPICAL_NOISE = 6.0
 """This many times the median error of disturbed runs, relative to the element."""
 _OF_ROUNDING = 2.0

@@ -1,7 +1,7 @@
 """Implements data breakpoints in a trace: compares watched variables with their last values before each instruction.
 
 A change therefore stops right after the instruction that made it, in the variable's own function or in a callee. Runs
-on the tracing thread only; between traces only the position of a variable is kept.
+on the tracing thread only; between traces only a variable's name and function are kept.
 """
 
 from __future__ import annotations
