@@ -375,6 +375,31 @@ def test_a_parameter_that_the_optimizer_made_nan_is_named(session: Session, tmp_
     assert session.run_to_end() == 0
 
 
+DATA = """
+import torch
+
+def error(p, y):
+    return ((p - y) ** 2).mean()  # @error
+
+step = torch.compile(error, backend="eager")
+y = torch.ones(4, 3)
+step(torch.ones(4, 3), y)
+y[3, 2] = float("nan")
+step(torch.ones(4, 3), y)  # @called
+"""
+
+
+def test_data_with_a_nan_names_the_input_the_index_and_the_caller(session: Session, tmp_path: Path) -> None:
+    program = program_of(DATA, tmp_path)
+    launch(session, program)
+    exception_id, (what, where, cause) = reported(session, session.wait_for_stop("exception", at="error"))
+    assert exception_id == "NaN: input y has NaN at [3, 2]"
+    assert what.endswith("input y has NaN at [3, 2].")
+    assert f"{program.path.name}:{program.line('called')}" in where
+    assert cause.startswith("Cause: the data")
+    assert session.run_to_end() == 0
+
+
 SET_LATER = """
 import torch
 

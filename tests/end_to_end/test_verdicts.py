@@ -92,6 +92,31 @@ def test_what_rounding_may_conceal_is_not_called_the_same(tmp_path: Path) -> Non
     assert run.returncode == 0
 
 
+ONE_PERCENT = """
+import torch
+
+def slightly_off(graph, inputs):
+    return lambda *given: tuple(each * 1.01 for each in graph(*given))
+
+@torch.compile(backend=slightly_off)
+def scaled(x):
+    return x * 3
+
+scaled(torch.ones(4))
+"""
+
+
+def test_both_errors_against_float64_are_printed(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(ONE_PERCENT)
+    words = [*own_command(), "compare", str(path)]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
+    assert run.returncode == 1, run.stderr
+    for line in ("Differs: largest difference 0.03, RMSE 0.03, ", "  first difference: operator.mul at "):
+        (found,) = [each for each in run.stdout.splitlines() if each.startswith(line)]
+        assert "error against float64 0.03 compiled, 0 in eager" in found
+
+
 ONLY_IN_FLOAT32 = """
 import torch
 
