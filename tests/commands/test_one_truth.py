@@ -57,6 +57,10 @@ class Said:
         )
         return dict(zip(parts[1::2], parts[2::2], strict=True))
 
+    def report_as_text(self) -> str:
+        """What `report` prints."""
+        return self._run("report")
+
     def _ask(self, command: str, *arguments: str) -> list[Any]:
         """Return the objects of its output, which may be a list, one document or one a line."""
         text, found = self._run(command, *arguments).strip(), []
@@ -95,6 +99,17 @@ def test_one_function_has_one_name(said: Said) -> None:
 
 def test_one_compile_has_one_number_of_guards(said: Said) -> None:
     compare_guards(said)
+
+
+def test_one_run_has_one_number_of_lines_that_break(said: Said) -> None:
+    (check,) = said.by_command["check"]
+    printed = said.report_as_text()
+    (count, lines) = re.findall(r"Graph break count: (\d+) at (\d+) line", printed)[0]
+    assert int(lines) == check["breaks"] > 0
+    assert int(count) == sum(
+        len(one.get("breaks", ())) for each in said.report["functions"] for one in each["compiles"]
+    )
+    assert int(re.findall(r"Recompiles: (\d+)", printed)[0]) == check["recompiles"] > 0
 
 
 def test_a_language_model_has_one_number_of_guards(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rich.tree import Tree
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import at
 from dynamo_dap.records.model import Compile, StackLine
+from dynamo_dap.records.texts import counted
 
 _COLORS = {"failed": "red", "skipped": "yellow"}
 
@@ -44,8 +45,8 @@ def _grow(tree: Tree, branch: _Branch) -> None:
     for frame, below in branch.below.items():
         _grow(tree.add(escape(f"{frame.function} ({at(frame.place)})")), below)
     for compiled in branch.compiles:
-        again = f", restarted {len(compiled.attempts) - 1} times" if len(compiled.attempts) > 1 else ""
-        broke = f", {len(compiled.breaks)} graph breaks" if compiled.breaks else ""
+        again = f", restarted {counted(len(compiled.attempts) - 1, 'time')}" if len(compiled.attempts) > 1 else ""
+        broke = f", {counted(len(compiled.breaks), 'graph break')}" if compiled.breaks else ""
         text = escape(f"[{compiled.id}] {compiled.name}: {compiled.state}{again}{broke}")
         color = _COLORS.get(compiled.state)
         tree.add(f"[{color}]{text}[/{color}]" if color else text)

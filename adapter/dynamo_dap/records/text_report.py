@@ -38,10 +38,11 @@ _COLORS = {
 def print_report(record: Record, console: Console, only: CompiledFunction | None = None) -> None:
     """Print the report on a program, or on one of its functions."""
     functions = record.functions if only is None else [only]
-    _print_head(record, console, record.counts() if only is None else counts_of(only.compiles))
+    items = what_to_do(record, only)
+    lines = sum(item.kind is Kind.BREAK for item in items)
+    _print_head(record, console, record.counts() if only is None else counts_of(only.compiles), lines)
     if functions:
         console.print(_table_of_functions(functions))
-    items = what_to_do(record, only)
     console.print("[bold]What to do[/bold]" + ("" if items else ": nothing, no graph breaks and no recompiles"))
     shown = items if only is not None else items[:_ITEMS]
     for number, item in enumerate(shown, 1):
@@ -63,7 +64,8 @@ def _first_line(reason: str) -> str:
     return lines[0] if lines else reason
 
 
-def _print_head(record: Record, console: Console, counts: Counts) -> None:
+def _print_head(record: Record, console: Console, counts: Counts, lines: int) -> None:
+    """Print the numbers; ``lines`` is the number of lines that break, which ``check`` counts."""
     started = record.started
     program = (" ".join(started.program) if started else "") or "?"
     log = None if started is None else started.log
@@ -76,7 +78,8 @@ def _print_head(record: Record, console: Console, counts: Counts) -> None:
         of = "record" if log is None else "log"
         console.print(f"[red]{record.unreadable_lines} lines of the {of} cannot be read and are left out[/red]")
     console.print(f"Graph count: {counts.graphs}")
-    console.print(f"Graph break count: {counts.breaks} ({counts.breaks_with_graph} after operations of a graph)")
+    where = f" at {counted(lines, 'line')}" if counts.breaks else ""
+    console.print(f"Graph break count: {counts.breaks}{where} ({counts.breaks_with_graph} after operations of a graph)")
     console.print(f"Op count: {counts.operations}")
     console.print(f"Recompiles: {counts.recompiles}")
     console.print(f"Guards: {counts.guards}")
