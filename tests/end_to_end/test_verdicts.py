@@ -66,6 +66,14 @@ def test_inf_in_eager_alone_is_said() -> None:
     assert "referenceError" not in found["outputs"], "eager is infinitely far from float64"
 
 
+def _compared_in_text(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run `compare` on a program with this text."""
+    path = folder / "program.py"
+    path.write_text(text)
+    words = [*own_command(), "compare", str(path)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
+
+
 WITHIN_ROUNDING = """
 import torch
 
@@ -82,10 +90,7 @@ few(torch.tensor([1.3, 0.7, 2.1]).bfloat16())
 
 def test_what_rounding_may_conceal_is_not_called_the_same(tmp_path: Path) -> None:
     """Three elements that are off by one step to one side prove nothing, and both errors are printed."""
-    path = tmp_path / "program.py"
-    path.write_text(WITHIN_ROUNDING)
-    words = [*own_command(), "compare", str(path)]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
+    run = _compared_in_text(tmp_path, WITHIN_ROUNDING)
     assert "Within rounding" in run.stdout, run.stderr
     assert "bfloat16 rounding: 0.5 %, eager 0.062 %" in run.stdout
     assert run.stdout.splitlines()[-1] == "1 call: 1 within rounding"
@@ -107,10 +112,7 @@ scaled(torch.ones(4))
 
 
 def test_both_errors_against_float64_are_printed(tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(ONE_PERCENT)
-    words = [*own_command(), "compare", str(path)]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
+    run = _compared_in_text(tmp_path, ONE_PERCENT)
     assert run.returncode == 1, run.stderr
     for line in ("Differs: largest difference 0.03, RMSE 0.03, ", "  first difference: operator.mul at "):
         (found,) = [each for each in run.stdout.splitlines() if each.startswith(line)]

@@ -229,12 +229,17 @@ def test_an_input_that_the_trace_has_not_used_says_what_is_known(tmp_path: Path)
     assert second[1].startswith(f"shape[1] = 2, {unused}; the size was the same in")
 
 
-def test_a_later_compile_says_since_when_a_size_is_dynamic(tmp_path: Path) -> None:
-    program = tmp_path / "grows.py"
-    program.write_text(GROWS, encoding="utf-8")
+def _recorded(folder: Path, text: str) -> tuple[Path, list[Compile]]:
+    """Record a program with this text; return it and its compiles."""
+    program = folder / "program.py"
+    program.write_text(text, encoding="utf-8")
     _command(program, "run", program.name)
-    (path,) = (tmp_path / "records").rglob(f"*{SUFFIX}")
-    compiles = [compiled for _, compiled in read_record(path).compiles()]
+    (path,) = (folder / "records").rglob(f"*{SUFFIX}")
+    return program, [compiled for _, compiled in read_record(path).compiles()]
+
+
+def test_a_later_compile_says_since_when_a_size_is_dynamic(tmp_path: Path) -> None:
+    _, compiles = _recorded(tmp_path, GROWS)
     texts = [_found(compiled, "x.shape[0]").reasons[0].text for compiled in compiles]
     assert texts[1].endswith("this call made it dynamic")
     assert texts[2:]
@@ -260,11 +265,7 @@ torch.compile(scaled, backend="eager", **{argument: spec})(torch.ones(5, 3))
     importlib.util.find_spec("torch.fx.experimental.dynamic_spec") is None, reason="this torch has no shapes_spec"
 )
 def test_a_declared_size_names_the_declaration(tmp_path: Path) -> None:
-    program = tmp_path / "declared.py"
-    program.write_text(DECLARED, encoding="utf-8")
-    _command(program, "run", program.name)
-    (path,) = (tmp_path / "records").rglob(f"*{SUFFIX}")
-    ((_, compiled),) = read_record(path).compiles()
+    program, (compiled,) = _recorded(tmp_path, DECLARED)
     found = [(size.state, size.reasons[0].kind, size.reasons[0].text.split()[0]) for size in compiled.sizes]
     assert found == [("dynamic", "setting", "dynamic"), ("static", "setting", "static")]
     line = Fixture(program).line("scaled")
@@ -296,11 +297,7 @@ for length in (5, 7):
 
 
 def test_a_condition_inside_torch_is_at_the_users_line(tmp_path: Path) -> None:
-    program = tmp_path / "attention.py"
-    program.write_text(ATTENTION, encoding="utf-8")
-    _command(program, "run", program.name)
-    (path,) = (tmp_path / "records").rglob(f"*{SUFFIX}")
-    compiles = [compiled for _, compiled in read_record(path).compiles()]
+    program, compiles = _recorded(tmp_path, ATTENTION)
     equal = [reason for reason in _found(compiles[-1], "mask.shape[0]").reasons if reason.kind == "equal size"]
     assert equal
     assert {(reason.place.path, reason.place.line) for reason in equal if reason.place is not None} == {

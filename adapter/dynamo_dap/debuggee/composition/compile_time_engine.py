@@ -73,7 +73,7 @@ class CompileTimeEngine:
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 
-    # -- arming ----------------------------------------------------------------------------------------------------
+    # -- hooks -----------------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> None:
         """Install the hooks that breakpoints, steps and pause requests need; remove others. Runs on any thread."""

@@ -129,7 +129,7 @@ class RunTimeEngine:
             if problem is not None:
                 host.print(f"dynamo-dap: {problem}\n", "important")
 
-    # -- arming ----------------------------------------------------------------------------------------------------
+    # -- hooks -----------------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> None:
         """Install the hooks that breakpoints, steps and pause requests need; remove others. Runs on any thread."""

@@ -41,8 +41,6 @@ from dynamo_dap.protocol.contract import (
     TimelineEntry,
 )
 
-_MAXIMUM_ATTEMPTS = 8
-"""Attempts kept besides the running one: each holds Dynamo's objects."""
 _MAXIMUM_ENTRIES = 10_000
 _MAXIMUM_REASON = 100
 

@@ -42,7 +42,7 @@ class LoweringStops(CompileObserver):
         self._hooks = LoweringHooks(self._about_to)
         self._reported: set[str] = set()
 
-    # -- arming: any thread ----------------------------------------------------------------------------------------
+    # -- hooks: any thread -----------------------------------------------------------------------------------------
 
     def update_hooks(self) -> None:
         """Install the hooks that breakpoints and steps need now, and remove others."""
