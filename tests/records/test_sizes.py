@@ -246,6 +246,37 @@ def test_a_later_compile_says_since_when_a_size_is_dynamic(tmp_path: Path) -> No
     assert all(text.endswith("dynamic since compile 0/1") for text in texts[2:])
 
 
+PROFILED = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def doubled(x):
+    return x * 2
+
+
+for length in (3, 5):
+    doubled(torch.ones(length, 2))
+"""
+
+
+def test_a_size_that_an_earlier_run_made_dynamic_is_not_due_to_this_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch keeps a profile of dynamic sizes for the next run of a job."""
+    monkeypatch.setenv("TORCH_COMPILE_JOB_ID", "sizes")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    program, first = _recorded(tmp_path, PROFILED)
+    assert [_found(compiled, "x.shape[0]").state for compiled in first] == ["static", "dynamic"]
+    _command(program, "run", program.name)
+    paths = sorted((tmp_path / "records").rglob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
+    (compiled,) = [compiled for _, compiled in read_record(paths[-1]).compiles()]
+    size = _found(compiled, "x.shape[0]")
+    assert size.state == "dynamic"
+    assert size.reasons[0].kind == "automatic dynamic"
+    assert "this call made it dynamic" not in size.reasons[0].text
+
+
 DECLARED = """\
 import torch
 from torch.fx.experimental.dynamic_spec import ParamsSpec, ShapesSpec, ShapeVar, TensorSpec

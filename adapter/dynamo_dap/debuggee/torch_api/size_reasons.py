@@ -313,7 +313,8 @@ def _since(code: types.CodeType | None, source: str) -> str:
     """Return since which compile a size is dynamic, as the rest of a sentence; empty if that is not known."""
     number = _number_of_compile()
     known = {} if code is None else _dynamic_since.get(_place_of(code), {})
-    if number is None or number > known.get("", -1) + 1:
+    # In its first compile, a size is dynamic by torch's profile of an earlier run, or of before a reset.
+    if not number or number > known.get("", -1) + 1:
         return ""
     first = known.get(source, number)
     return ", and this call made it dynamic" if first >= number else f", and dynamic since compile {_named(first)}"
