@@ -35,10 +35,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
-from dynamo_dap.debuggee.torch_api.graph_runs import GraphRun
-from dynamo_dap.debuggee.torch_api.replays import replayed_call
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import Known, TensorForm
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import GraphRun
+from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Known, TensorForm
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.compared_lines import ComparedLines
 from tests.compile_time.test_cached_calls import EveryCall, every_cached_call

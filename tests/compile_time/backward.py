@@ -11,7 +11,7 @@ from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngin
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses, KeptCall
 from dynamo_dap.debuggee.numerics.gradients import GradientRun
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import LineTraces, ReplayRun
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.run_time.in_process import Action, ScriptedHost, SeenStop

@@ -26,7 +26,7 @@ from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.utils import CleanupManager, counters
 from torch.fx.graph_module import _loader
 
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 
 # What torch's modules consist of is not garbage: each of the many collections here has to look at the rest only.
 gc.collect()

@@ -26,10 +26,11 @@ from dynamo_dap.debuggee.history.attempts import Attempt
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse
 from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.history.time_travel import TraceHistory
-from dynamo_dap.debuggee.torch_api.cache_entries import forget_entry
-from dynamo_dap.debuggee.torch_api.generated_code import live_entries
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
-from dynamo_dap.debuggee.torch_api.replays import (
+from dynamo_dap.debuggee.torch_api.cache.cache_entries import forget_entry
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import live_entries
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraph, SavedGraphInCall
+from dynamo_dap.debuggee.torch_api.traced.replays import (
     CachedCall,
     CompleteTrace,
     Replay,
@@ -37,10 +38,9 @@ from dynamo_dap.debuggee.torch_api.replays import (
     replayed_call,
     run_replay,
 )
-from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph, SavedGraphInCall
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.tracing_hooks import add_line_hook
-from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import add_line_hook
+from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, ReplayRun, SilentRun, TraceProgress
 from dynamo_dap.debuggee.wrapping.patches import Patches

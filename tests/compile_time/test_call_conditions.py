@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dynamo_dap.debuggee.torch_api.call_conditions import enter_modes, modes
+from dynamo_dap.debuggee.torch_api.compiles.call_conditions import enter_modes, modes
 
 
 def test_modes_that_are_set_already_change_no_backend() -> None:

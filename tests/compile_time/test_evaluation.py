@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from dynamo_dap.debuggee.torch_api.graph_runs import Limits
-from dynamo_dap.debuggee.torch_api.real_values import limit_real_values
-from dynamo_dap.debuggee.torch_api.variable_trackers import unwrapped
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import Limits
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limit_real_values
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import unwrapped
 from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_python
 from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.values.model import EvaluationError, Value

@@ -13,9 +13,9 @@ import torch
 import torch._dynamo.variables
 from torch._dynamo.variables.base import VariableTrackerMeta
 
-from dynamo_dap.debuggee.torch_api.trace_state import reachable_trackers
-from dynamo_dap.debuggee.torch_api.trackers.readers import reader_names
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.debuggee.torch_api.traced.trace_state import reachable_trackers
+from dynamo_dap.debuggee.torch_api.traced.trackers.readers import reader_names
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.values.model import Value
 from tests.compile_time.observation import observe

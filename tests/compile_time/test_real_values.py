@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.torch_api.graph_runs import GraphRun, Limits, NoRealValue
-from dynamo_dap.debuggee.torch_api.real_values import limit_real_values
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import Form, TensorForm
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import GraphRun, Limits, NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limit_real_values
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Form, TensorForm
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, Compiled

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.trace.frames import TracedFunction
 from dynamo_dap.debuggee.values.model import Children
 from dynamo_dap.protocol.contract import COMPILE_TIME

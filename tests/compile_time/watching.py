@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.variable_trackers import unwrapped
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import unwrapped
 from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_tensor
 from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.trace.symbolic_scopes import graph_source, scopes_of

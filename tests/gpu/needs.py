@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from dynamo_dap.debuggee.torch_api.generated_code import NOTIFICATION
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import NOTIFICATION
 
 REHEARSAL = "DYNAMO_DAP_REHEARSE_GPU"
 """Set to 1, tests that can run on the CPU do so: what they expect of the debugger is the same there."""

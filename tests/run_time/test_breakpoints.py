@@ -13,7 +13,7 @@ import torch
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans
 from dynamo_dap.debuggee.generated.frames import listing_source
-from dynamo_dap.debuggee.torch_api.generated_code import has_marker
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import has_marker
 from dynamo_dap.protocol.contract import LISTING_FORMS
 from dynamo_dap.protocol.types import FunctionBreakpoint, InstructionBreakpoint, SourceBreakpoint
 from tests.client.timeline import DEADLINE

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import CellType, FrameType
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells, program_cells
+from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import captured_cells, program_cells
 
 
 def test_the_cells_are_those_of_the_function() -> None:

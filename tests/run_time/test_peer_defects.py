@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.torch_api.generated_code import Notifier
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import Notifier
 from tests.client.timeline import DEADLINE
 from tests.run_time.in_process import Recorder, SeenStop, debugging
 from tests.run_time.programs import compiled, programs, replay_arguments

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.torch_api.generated_code import is_null
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import is_null
 from dynamo_dap.debuggee.values.model import EvaluationError, WriteRefused
 from tests.run_time.in_process import Recorder, SeenStop, debugging
 from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_arguments

@@ -413,7 +413,7 @@ _MARK = b"<generated "
 def _label(stack: msgspec.Raw) -> msgspec.Raw:
     """Label frames of code that Dynamo generated in debugpy's answer to ``stackTrace``; return the body.
 
-    The agent gave such code a recognizable file name (``debuggee.torch_api.generated_names``).
+    The agent gave such code a recognizable file name (``debuggee.torch_api.code_objects.generated_names``).
     """
     if _MARK not in bytes(stack):
         return stack

@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry
 from dynamo_dap.debuggee.agent.deciding import Reached
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.cache_entries import EntriesBody
 from dynamo_dap.protocol.comparisons import ComparisonBody

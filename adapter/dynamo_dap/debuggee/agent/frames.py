@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import (
     WHAT_CAN_BE_SET,

@@ -15,7 +15,7 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
-from dynamo_dap.debuggee.torch_api.chosen_compiles import CHOSEN
+from dynamo_dap.debuggee.torch_api.compiles.chosen_compiles import CHOSEN
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.import_hooks import is_dynamo_imported, when_all_of_dynamo_is_imported
 from dynamo_dap.debuggee.torch_api.torch_settings import (
@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.torch_api.torch_settings import (
     set_logs,
     set_stance,
 )
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.options import (
     CACHES,

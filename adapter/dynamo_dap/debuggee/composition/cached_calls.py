@@ -1,11 +1,11 @@
 """Stops in cached calls by a replay that is discarded afterwards.
 
 Dynamo traces a function once for each cache entry, so a breakpoint in it would be hit only once. A call that reaches a
-line with a breakpoint is replayed in isolation (``torch_api.replays``) on its own arguments, before its generated
-code runs, and is held in that trace like any other. A newly compiled call is replayed without a stop if its trace
-before a graph break is lost: at a branch on a tensor's data, where Dynamo does not restart. With ``cachedCalls``
-``eager`` the function runs eagerly while it has breakpoints. One for each process; the decisions run where calls begin,
-on the program's threads.
+line with a breakpoint is replayed in isolation (``torch_api.traced.replays``) on its own arguments, before its
+generated code runs, and is held in that trace like any other. A newly compiled call is replayed without a stop if its
+trace before a graph break is lost: at a branch on a tensor's data, where Dynamo does not restart. With ``cachedCalls``
+``eager`` the function runs eagerly while it has breakpoints. One for each process; the decisions run where calls
+begin, on the program's threads.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dynamo_dap.debuggee.history.trace_stops import TraceStops
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Visit, evaluating_visits, reached_in
 from dynamo_dap.debuggee.replay.one_time_code import serves_another_graph
-from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import calls_resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, run_as_python
-from dynamo_dap.debuggee.torch_api.replays import REPLAYS, CachedCall, NoFrame, clear, run_replay
-from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
-from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
+from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraph
+from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
+from dynamo_dap.debuggee.torch_api.traced.replays import REPLAYS, CachedCall, NoFrame, clear, run_replay
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.trace.frames import TracedFunction
 from dynamo_dap.debuggee.trace.runs import Decision, ReplayRun, TracePoint, TraceProgress
 from dynamo_dap.debuggee.trace.runs import Visit as VisitKey

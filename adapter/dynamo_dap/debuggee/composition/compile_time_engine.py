@@ -27,10 +27,10 @@ from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.inductor.lowering_stops import LoweringStops
 from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses
 from dynamo_dap.debuggee.numerics.value_stops import ValueStops
-from dynamo_dap.debuggee.torch_api.graph_runs import Limits
-from dynamo_dap.debuggee.torch_api.real_values import limit_real_values
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, frame_at_comptime_breakpoint
-from dynamo_dap.debuggee.torch_api.tracing_hooks import LINES, TranslatorHooks
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import Limits
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limit_real_values
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, frame_at_comptime_breakpoint
+from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import LINES, TranslatorHooks
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.compile_stops import CompileStops
 from dynamo_dap.debuggee.trace.data_watch import DataWatch

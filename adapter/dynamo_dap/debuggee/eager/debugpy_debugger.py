@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.eager import own_tracers, pydevd_guards, pydevd_interna
 from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing, Imports
 from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
 from dynamo_dap.debuggee.eager.step_sharing import StepSharing
-from dynamo_dap.debuggee.torch_api.generated_names import is_generated
+from dynamo_dap.debuggee.torch_api.code_objects.generated_names import is_generated
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

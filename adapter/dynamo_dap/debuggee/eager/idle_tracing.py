@@ -26,9 +26,9 @@ from dynamo_dap.debuggee.agent.engine import UNCAUGHT
 from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_beneath
 from dynamo_dap.debuggee.eager import own_tracers, pydevd_internals, pydevd_passing
-from dynamo_dap.debuggee.torch_api.compiling import CompileWatcher
+from dynamo_dap.debuggee.torch_api.code_objects.generated_names import GeneratedNames
+from dynamo_dap.debuggee.torch_api.compiles.compiling import CompileWatcher
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.generated_names import GeneratedNames
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_below
 
 _STEPS_AND_PAUSES = {"goto", "next", "pause", "stepIn", "stepOut"}

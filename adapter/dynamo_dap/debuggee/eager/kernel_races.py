@@ -11,8 +11,8 @@ import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_api.objects import Tensor
-from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of
 from dynamo_dap.debuggee.triton.blocks import number_of
 from dynamo_dap.debuggee.triton.launches import Argument, Launch, text_of_index
 from dynamo_dap.debuggee.triton.pointers import argument_of

@@ -34,15 +34,15 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.eager import pydevd_variables
 from dynamo_dap.debuggee.eager.pydevd_objects import runs_its_own_code
 from dynamo_dap.debuggee.eager.watched_expressions import watched_expression
-from dynamo_dap.debuggee.torch_api.dynamo_names import (
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
     GROUP,
     dynamos_locals,
     is_dynamos_global,
     split_by_owner,
     user_function_name,
 )
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_api.isolation import dynamo_off, tensor_texts
-from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of
 from dynamo_dap.debuggee.values.families import View, family_of
 from dynamo_dap.debuggee.values.model import EvaluationError, Value, text_of_raised
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields

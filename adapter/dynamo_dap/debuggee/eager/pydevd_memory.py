@@ -20,7 +20,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.eager import pydevd_internals
-from dynamo_dap.debuggee.torch_api.generated_names import is_generated
+from dynamo_dap.debuggee.torch_api.code_objects.generated_names import is_generated
 
 _MONITORING = "_pydevd_sys_monitoring."
 _NOT_TRACED = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import FrameType
 
 from dynamo_dap.debuggee.agent.breakpoints import CHANGED, WatchedVariable, can_be_watched
-from dynamo_dap.debuggee.torch_api.generated_code import original_of, user_function_of
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of, user_function_of
 from dynamo_dap.protocol.types import DataBreakpointInfoResponseBody
 
 

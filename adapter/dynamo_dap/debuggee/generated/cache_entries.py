@@ -19,7 +19,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.engine import NoSuchEntry
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
-from dynamo_dap.debuggee.torch_api.cache_entries import (
+from dynamo_dap.debuggee.torch_api.cache.cache_entries import (
     CannotForget,
     References,
     checks_of,
@@ -32,10 +32,10 @@ from dynamo_dap.debuggee.torch_api.cache_entries import (
     references_of,
     traced_instructions,
 )
-from dynamo_dap.debuggee.torch_api.compilation import name_of_backend
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, shown_names, user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function, shown_names, user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import live_entries, user_function_of
+from dynamo_dap.debuggee.torch_api.compiles.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.generated_code import live_entries, user_function_of
 from dynamo_dap.protocol.cache_entries import (
     CachedFunction,
     CacheEntry,

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, CallFacts, Host
 from dynamo_dap.debuggee.generated.generated import GeneratedCode
-from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder, lines_of
-from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
-from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, value_stack
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_gradient_recorded
+from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import captured_cells
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, value_stack
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecorder, lines_of
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_gradient_recorded
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 
 
 class CallEntries:

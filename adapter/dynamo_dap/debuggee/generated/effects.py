@@ -16,8 +16,8 @@ from types import CodeType
 from dynamo_dap.debuggee.bytecode.data_flow import Call, DataFlow, Expression, is_subscript
 from dynamo_dap.debuggee.bytecode.instructions import Instruction, InstructionTable
 from dynamo_dap.debuggee.generated.purpose import DROPPING, PACKING, PROFILING, Kind, Purpose, without_comment
-from dynamo_dap.debuggee.torch_api.compile_records import CompileRecord, SideEffect, Statement
-from dynamo_dap.debuggee.torch_api.generated_code import is_marker
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import is_marker
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecord, SideEffect, Statement
 
 
 class SideEffectStatements:

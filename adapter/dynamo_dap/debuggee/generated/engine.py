@@ -35,13 +35,13 @@ from dynamo_dap.debuggee.generated.patches import patch, revert, revert_all, run
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.raising import RaisedExceptions, raised_exception
 from dynamo_dap.debuggee.generated.stepping import Origin, ends_at, is_on_stack
-from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder, Statement
-from dynamo_dap.debuggee.torch_api.generated_code import (
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import (
     MARKERS,
     NOTIFICATION,
     MarkerHook,
     Notifier,
 )
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecorder, Statement
 from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
 from dynamo_dap.protocol.contract import (
     GENERATED_CODE,

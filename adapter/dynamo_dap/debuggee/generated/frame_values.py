@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from dynamo_dap.debuggee.generated.generated import GeneratedCode
-from dynamo_dap.debuggee.torch_api.generated_code import VALUE_STACK, value_stack
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import VALUE_STACK, value_stack
 
 
 class BareNumber:

@@ -23,8 +23,8 @@ from dynamo_dap.debuggee.generated.frame_values import FrameValues
 from dynamo_dap.debuggee.generated.generated import GeneratedCode, made_once
 from dynamo_dap.debuggee.generated.purpose import without_comment
 from dynamo_dap.debuggee.generated.scopes import scopes_of
-from dynamo_dap.debuggee.torch_api.compile_records import Statement
-from dynamo_dap.debuggee.torch_api.dynamo_names import shown_names
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import shown_names
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import Statement
 from dynamo_dap.debuggee.values.model import (
     EvaluationError,
     Fixed,

@@ -22,9 +22,12 @@ from dynamo_dap.debuggee.generated.continuations import Continuation, continuati
 from dynamo_dap.debuggee.generated.listing import Explanation, Listing
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.statements import StatementListing
-from dynamo_dap.debuggee.torch_api.compile_records import CompileRecord, CompileRecorder, lines_computed
-from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, resume_function, user_function_name
-from dynamo_dap.debuggee.torch_api.generated_code import (
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
+    calls_resume_function,
+    resume_function,
+    user_function_name,
+)
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import (
     compile_id_of,
     has_marker,
     is_marker,
@@ -32,6 +35,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import (
     user_function_of,
     versions_of,
 )
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecord, CompileRecorder, lines_computed
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.contract import STATEMENTS, ErrorId
 

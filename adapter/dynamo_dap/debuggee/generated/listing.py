@@ -18,8 +18,8 @@ from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
 from dynamo_dap.debuggee.generated.continuations import Continuation
 from dynamo_dap.debuggee.generated.purpose import Kind, Purpose, without_comment
 from dynamo_dap.debuggee.generated.purposes import Purposes
-from dynamo_dap.debuggee.torch_api.compile_records import CompileRecord, Statement, outputs_of
-from dynamo_dap.debuggee.torch_api.dynamo_names import shown_names
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import shown_names
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecord, Statement, outputs_of
 
 _NAME_WIDTH = 18
 _ARGUMENT_WIDTH = 26

@@ -13,8 +13,8 @@ from types import CodeType
 from dynamo_dap.debuggee.bytecode.instructions import Instruction
 from dynamo_dap.debuggee.bytecode.patching import PatchRefused, patched
 from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import CannotReplace, run_instead
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.generated_code import CannotReplace, run_instead
 
 _NUMBERED = re.compile(r"\s*(\d+)\s*:\s*")
 

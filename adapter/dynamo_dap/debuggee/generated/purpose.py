@@ -7,7 +7,7 @@ import tokenize
 from dataclasses import dataclass
 from enum import Enum
 
-from dynamo_dap.debuggee.torch_api.compile_records import Statement
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import Statement
 
 
 class Kind(Enum):

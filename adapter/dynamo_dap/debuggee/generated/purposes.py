@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.bytecode.data_flow import DataFlow, is_move
 from dynamo_dap.debuggee.bytecode.instructions import Instruction, InstructionTable
 from dynamo_dap.debuggee.generated.effects import BUILDS, SUBSCRIPTS, Effects
 from dynamo_dap.debuggee.generated.purpose import DROPPING, EMPTY_FRAME, PACKING, Kind, Purpose
-from dynamo_dap.debuggee.torch_api.compile_records import CompileRecord
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecord
 
 _PREPARATION = {
     Kind.GRAPH: Kind.INPUTS,

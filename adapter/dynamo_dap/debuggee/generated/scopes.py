@@ -11,14 +11,14 @@ from dynamo_dap.debuggee.generated import evaluation
 from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
 from dynamo_dap.debuggee.generated.generated import CodeGone, GeneratedCode, made_once
 from dynamo_dap.debuggee.generated.patches import patch, revert, runs_next
-from dynamo_dap.debuggee.torch_api.cache_entries import checks_of
-from dynamo_dap.debuggee.torch_api.compile_records import (
+from dynamo_dap.debuggee.torch_api.cache.cache_entries import checks_of
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import GROUP, dynamos_locals, split_by_owner
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, is_null
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import (
     count_of_operations,
     outputs_of,
     placeholders_of,
 )
-from dynamo_dap.debuggee.torch_api.dynamo_names import GROUP, dynamos_locals, split_by_owner
-from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, is_null
 from dynamo_dap.debuggee.values.graph_texts import graph_text, names_of_inputs
 from dynamo_dap.debuggee.values.model import (
     Children,

@@ -21,13 +21,13 @@ from dynamo_dap.debuggee.bytecode.symbolic_execution import DecompiledStatement,
 from dynamo_dap.debuggee.bytecode.written_values import ATTRIBUTES
 from dynamo_dap.debuggee.generated.listing import Explanation, Group, Listing, shortened
 from dynamo_dap.debuggee.generated.purpose import PROFILING, Kind
-from dynamo_dap.debuggee.torch_api.dynamo_names import (
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
     dynamos_locals,
     is_dynamos_global,
     shown_names,
     user_function_name,
 )
-from dynamo_dap.debuggee.torch_api.generated_code import is_marker
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import is_marker
 
 _INDENT = "    "
 _MAXIMUM_LINE = 200

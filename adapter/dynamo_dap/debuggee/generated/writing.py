@@ -15,8 +15,8 @@ from dynamo_dap.debuggee.bytecode.data_flow import Expression
 from dynamo_dap.debuggee.bytecode.instructions import Instruction
 from dynamo_dap.debuggee.bytecode.patching import TAKES_ANY_OBJECT
 from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
-from dynamo_dap.debuggee.torch_api.frame_memory import LayoutUnknown, write_slot_in_memory
-from dynamo_dap.debuggee.torch_api.generated_code import is_null
+from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import LayoutUnknown, write_slot_in_memory
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import is_null
 from dynamo_dap.debuggee.values.model import WriteRefused
 from dynamo_dap.debuggee.values.type_facts import name_of
 

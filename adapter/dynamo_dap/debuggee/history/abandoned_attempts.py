@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graphs.real_values import note_versions
 from dynamo_dap.debuggee.torch_api.isolation import DYNAMO_OFF, READING, global_state, preserved_global_state
-from dynamo_dap.debuggee.torch_api.real_values import note_versions
-from dynamo_dap.debuggee.torch_api.replays import clear, forget_tensors
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import EARLIER_REASONS, restart_reasons
+from dynamo_dap.debuggee.torch_api.traced.replays import clear, forget_tensors
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import EARLIER_REASONS, restart_reasons
 from dynamo_dap.debuggee.trace.runs import current_run
 
 _OUTPUT = "torch._dynamo.output_graph:OutputGraph.cleanup"

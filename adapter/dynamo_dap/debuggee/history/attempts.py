@@ -24,13 +24,13 @@ from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse
 from dynamo_dap.debuggee.history.time_travel import Destination, LinesWithBreakpoints, Place, Stops, TraceHistory
 from dynamo_dap.debuggee.numerics.not_finite import NAN, kinds_of
-from dynamo_dap.debuggee.torch_api.data_dependence import node_of_symbol
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.graph import with_operands
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
-from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import with_operands
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.traced.data_dependence import node_of_symbol
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker
 from dynamo_dap.protocol.contract import (
     BECAME_NAN,
     GUARDED_AT,

@@ -13,9 +13,9 @@ from dataclasses import replace
 from dynamo_dap.debuggee.bytecode.instructions import names_deleted
 from dynamo_dap.debuggee.history.attempts import Attempt, all_before
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.values.model import Value
 

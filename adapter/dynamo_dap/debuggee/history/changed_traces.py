@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.objects import Tensor, Translator
-from dynamo_dap.debuggee.torch_api.replays import CachedCall, NoFrame
 from dynamo_dap.debuggee.torch_api.swaps import Swap
-from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic, symbols_of
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
-from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
-from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, source_name, unwrapped
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, NoFrame
+from dynamo_dap.debuggee.torch_api.traced.symbols import hint_of, is_symbolic, symbols_of
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Tracker, source_name, unwrapped
 from dynamo_dap.debuggee.trace.runs import current_run
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"

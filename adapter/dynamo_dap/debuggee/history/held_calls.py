@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from dynamo_dap.debuggee.history.changed_traces import CannotChange, is_full_graph, traced_call
 from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
-from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
-from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import captured_cells
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, original_of
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.stepping import Jump
 from dynamo_dap.debuggee.history.changed_traces import blocks_around
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.code_facts import CodeFacts
 from dynamo_dap.debuggee.values.model import WriteRefused
 

@@ -33,13 +33,18 @@ from dynamo_dap.debuggee.history.changed_traces import (
     traced_call,
 )
 from dynamo_dap.debuggee.history.state_logs import StateLogs
-from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence, Obstacle, data_dependence_of
+from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import (
+    facts_of_break,
+    frame_of_break,
+    is_control_flow,
+    is_graph_break,
+)
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.graph_breaks import facts_of_break, frame_of_break, is_control_flow, is_graph_break
-from dynamo_dap.debuggee.torch_api.replays import CachedCall, replaying, run_replay
 from dynamo_dap.debuggee.torch_api.torch_settings import config_in_thread
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_api.trial_traces import (
+from dynamo_dap.debuggee.torch_api.traced.data_dependence import DataDependence, Obstacle, data_dependence_of
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, replaying, run_replay
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.traced.trial_traces import (
     TRIALS,
     UNTAKEN,
     branch_not_taken,

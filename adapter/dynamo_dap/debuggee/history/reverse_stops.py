@@ -13,11 +13,11 @@ from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEn
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.history.time_travel import StoppingEvent, TraceHistory, has_written
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.data_watch import difference, mutation, state_of
 from dynamo_dap.debuggee.trace.frames import TracedFunction

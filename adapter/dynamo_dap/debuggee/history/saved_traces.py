@@ -20,10 +20,12 @@ from weakref import ref
 from dynamo_dap.debuggee.bytecode.exact_types import is_one_of
 from dynamo_dap.debuggee.history.state_log import StateLog
 from dynamo_dap.debuggee.history.time_travel import TraceHistory
+from dynamo_dap.debuggee.torch_api.graphs.real_values import restore_values, set_version
+from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import source_of_placeholder
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import global_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
-from dynamo_dap.debuggee.torch_api.real_values import restore_values, set_version
-from dynamo_dap.debuggee.torch_api.replays import (
+from dynamo_dap.debuggee.torch_api.traced.replays import (
     CachedCall,
     CompleteTrace,
     clear,
@@ -31,12 +33,10 @@ from dynamo_dap.debuggee.torch_api.replays import (
     finding_objects,
     looking_at,
 )
-from dynamo_dap.debuggee.torch_api.saved_graphs import source_of_placeholder
-from dynamo_dap.debuggee.torch_api.sources import functions_of_sources
-from dynamo_dap.debuggee.torch_api.symbols import NumbersOfTrace
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
-from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
-from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracker, source_name
+from dynamo_dap.debuggee.torch_api.traced.sources import functions_of_sources
+from dynamo_dap.debuggee.torch_api.traced.symbols import NumbersOfTrace
+from dynamo_dap.debuggee.torch_api.traced.trace_state import reachable_from
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import fields_of, is_tracker, source_name
 from dynamo_dap.debuggee.trace.runs import ReplayRun
 from dynamo_dap.debuggee.values.type_facts import name_of
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock

@@ -11,10 +11,10 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import ChangeAsked
 from dynamo_dap.debuggee.history.changed_traces import SYMBOLIC, CannotChange, SizeChange, size_change
-from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor, is_tensor
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm, Unrealized
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake_tensor, is_tensor
+from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm, Unrealized
 from dynamo_dap.debuggee.trace.expressions import assignment
 from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import Paths

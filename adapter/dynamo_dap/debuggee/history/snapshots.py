@@ -16,8 +16,8 @@ from functools import cache
 from typing import Any, NamedTuple, overload
 
 from dynamo_dap.debuggee.torch_api.objects import SideEffects
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import Translator
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import Translator
 
 PUSHED: Mapping[str, int] = {
     "LOAD_CONST": 1,

@@ -29,13 +29,13 @@ from dynamo_dap.debuggee.history.snapshots import (
     only_pushes,
 )
 from dynamo_dap.debuggee.history.trace_changes import Change
-from dynamo_dap.debuggee.torch_api.graph import written_by
+from dynamo_dap.debuggee.torch_api.graphs.graph import written_by
+from dynamo_dap.debuggee.torch_api.graphs.real_values import forget_values, restore_values
 from dynamo_dap.debuggee.torch_api.objects import Output, ShapeEnv
-from dynamo_dap.debuggee.torch_api.real_values import forget_values, restore_values
 from dynamo_dap.debuggee.torch_api.swaps import Swap
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import Translator, running_translators, with_callers
-from dynamo_dap.debuggee.torch_api.variable_trackers import source_name, unwrapped
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import Translator, running_translators, with_callers
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import source_name, unwrapped
 
 MAXIMUM_SNAPSHOTS = 50_000
 """Above this number, the oldest are forgotten, ``_FORGOTTEN_AT_ONCE`` at a time."""

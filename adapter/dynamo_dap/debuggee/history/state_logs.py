@@ -22,11 +22,11 @@ from dynamo_dap.debuggee.history.saved_traces import CallObjects, SavedTrace
 from dynamo_dap.debuggee.history.state_log import StateLog
 from dynamo_dap.debuggee.history.time_travel import TraceHistory
 from dynamo_dap.debuggee.history.trace_changes import CHANGES, STATE_LOG
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function, resume_function
-from dynamo_dap.debuggee.torch_api.generated_code import is_served, user_function_of
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import calls_resume_function, resume_function
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import is_served, user_function_of
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import frame_below_trace
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.guards_view import note_expressions
 from dynamo_dap.debuggee.trace.runs import TraceProgress

@@ -18,12 +18,12 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_user_file, replaces_builtin
 from dynamo_dap.debuggee.history.snapshots import PastFrame, Snapshot
 from dynamo_dap.debuggee.history.state_log import StateLog
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_api.graph import is_same_tensor, written_by
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
-from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, unwrapped
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.graphs.graph import is_same_tensor, written_by
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker, unwrapped
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.runs import TracePoint, TraceProgress
 from dynamo_dap.debuggee.trace.stepping import Origin, Outcome, outcome

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.objects import Output, SideEffects, Tensor, Translator
 from dynamo_dap.debuggee.torch_api.swaps import refill
-from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import fields_of, node_of
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.history.reverse_stops import AddressOf, ReverseStops, S
 from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.history.time_travel import Destination, Place, TraceHistory
 from dynamo_dap.debuggee.history.what_if import WhatIfs
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import frames_of
 from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, TracePoint, current_run
 from dynamo_dap.debuggee.trace.stepping import ends_at, origin_of

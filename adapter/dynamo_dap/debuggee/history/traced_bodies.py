@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Tracer
 from dynamo_dap.debuggee.torch_api.swaps import refill
-from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, node_of
+from dynamo_dap.debuggee.torch_api.traced.trace_state import reachable_from
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker, node_of
 
 
 def values_in(graph: Graph, roots: Iterable[object]) -> list[object]:

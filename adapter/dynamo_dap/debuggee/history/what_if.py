@@ -29,12 +29,12 @@ from dynamo_dap.debuggee.history.sizes import sizes_in
 from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.one_time_code import CannotServe, OneTimeCode, serve_with_graph
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import ONCE
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.generated_code import ONCE
 from dynamo_dap.debuggee.torch_api.objects import Graph
-from dynamo_dap.debuggee.torch_api.replays import CachedCall, MadeCode, replaying, run_replay
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, MadeCode, replaying, run_replay
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.trace.evaluation import evaluate
 from dynamo_dap.debuggee.trace.runs import (
     Decision,

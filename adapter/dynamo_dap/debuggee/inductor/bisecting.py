@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph import user_place
+from dynamo_dap.debuggee.torch_api.graphs.graph import user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, answering, calling_frame

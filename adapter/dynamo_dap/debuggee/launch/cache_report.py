@@ -22,8 +22,8 @@ from dynamo_dap.debuggee.generated.cache_entries import NOTHING, CacheEntries, K
 from dynamo_dap.debuggee.generated.generated import GeneratedCodes
 from dynamo_dap.debuggee.recording.function_names import own_function
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
-from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder
-from dynamo_dap.debuggee.torch_api.generated_code import NOTIFICATION, Notifier
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import NOTIFICATION, Notifier
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecorder
 from dynamo_dap.debuggee.torch_api.import_hooks import is_dynamo_imported, when_dynamo_is_imported
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.cache_entries import EntriesBody, EntryGraph, EntryMiss

@@ -24,9 +24,19 @@ import msgspec
 from dynamo_dap.debuggee.launch.varied_inputs import CannotForecast, VariedInputs, integers_in
 from dynamo_dap.debuggee.launch.warm_ups import Attempts, find_warm_up
 from dynamo_dap.debuggee.recording.function_names import function_of, name_of
-from dynamo_dap.debuggee.torch_api.call_conditions import enter_modes, modes
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall, call_in_progress, follow_calls
+from dynamo_dap.debuggee.torch_api.cache.guard_lookup import (
+    compile_ids_of,
+    is_shared,
+    replaced,
+    serving_entry,
+    tensors_in,
+    with_containers_copied,
+    with_size,
+)
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import calls_resume_function
+from dynamo_dap.debuggee.torch_api.compiles.call_conditions import enter_modes, modes
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.compiled_calls import CompiledCall, call_in_progress, follow_calls
 from dynamo_dap.debuggee.torch_api.declarations import (
     Declaration,
     DeclaredSize,
@@ -36,17 +46,7 @@ from dynamo_dap.debuggee.torch_api.declarations import (
     specified,
     varying,
 )
-from dynamo_dap.debuggee.torch_api.dynamo_names import calls_resume_function
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.guard_lookup import (
-    compile_ids_of,
-    is_shared,
-    replaced,
-    serving_entry,
-    tensors_in,
-    with_containers_copied,
-    with_size,
-)
 from dynamo_dap.protocol.forecasts import (
     DeclaredFunction,
     ForecastBody,

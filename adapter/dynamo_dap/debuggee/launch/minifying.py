@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.debuggee.launch.program import Program, run
-from dynamo_dap.debuggee.torch_api.minifying import MinifyingProcess
+from dynamo_dap.debuggee.torch_api.compiles.minifying import MinifyingProcess
 from dynamo_dap.protocol.minifying import OUTCOME, MinifiedBody, MinifyingRun
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dynamo_dap.debuggee.torch_api.generated_names import users_path
+from dynamo_dap.debuggee.torch_api.code_objects.generated_names import users_path
 from dynamo_dap.protocol.contract import ENTRY
 
 CODE_FILENAME = "<string>"

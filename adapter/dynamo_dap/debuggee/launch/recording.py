@@ -20,9 +20,9 @@ from dynamo_dap.debuggee.inductor.stages import StageCollector
 from dynamo_dap.debuggee.launch.profiling import is_profiling, profiled_functions
 from dynamo_dap.debuggee.launch.recorded_run import own_record
 from dynamo_dap.debuggee.recording.recorder import Recorder
-from dynamo_dap.debuggee.torch_api.cache_lookups import CacheLookups
+from dynamo_dap.debuggee.torch_api.cache.cache_lookups import CacheLookups
+from dynamo_dap.debuggee.torch_api.cache.kernel_cache_lookups import KernelCacheLookups
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
-from dynamo_dap.debuggee.torch_api.kernel_cache_lookups import KernelCacheLookups
 from dynamo_dap.debuggee.trace.guards_view import guard_texts
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.debuggee.wrapping.patches import reporters

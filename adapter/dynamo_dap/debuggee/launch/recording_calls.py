@@ -80,7 +80,7 @@ def _observe(asked: RecordingRun) -> None:
     # Imported only now: a program without Dynamo pays nothing.
     from dynamo_dap.debuggee.history.held_calls import compiled_call
     from dynamo_dap.debuggee.recording.function_names import name_of_compile
-    from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
+    from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, FrameCompile
 
     def _names_of(compiling: FrameCompile) -> set[str]:
         """Return the names that select a function: its own in reports or its wrapper's, in full or the last part."""

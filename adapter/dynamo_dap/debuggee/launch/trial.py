@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly, is_one_of
-from dynamo_dap.debuggee.torch_api.compiled_calls import report_results
+from dynamo_dap.debuggee.torch_api.compiles.compiled_calls import report_results
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.torch_settings import add_to_config, set_config

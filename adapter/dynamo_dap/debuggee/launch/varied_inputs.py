@@ -10,10 +10,10 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall
+from dynamo_dap.debuggee.torch_api.cache.guard_lookup import replaced, serving_entry, tensors_in, with_size
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.compiles.compiled_calls import CompiledCall
 from dynamo_dap.debuggee.torch_api.declarations import Declaration, DeclaredSize
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
-from dynamo_dap.debuggee.torch_api.guard_lookup import replaced, serving_entry, tensors_in, with_size
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 
 _COPIED = (dict, tuple, list)

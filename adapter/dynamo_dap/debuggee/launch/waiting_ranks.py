@@ -17,8 +17,8 @@ from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import own_rank
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.torch_api import group_timeouts
-from dynamo_dap.debuggee.torch_api.group_timeouts import STRETCHED, Waiting
+from dynamo_dap.debuggee.torch_api.devices import group_timeouts
+from dynamo_dap.debuggee.torch_api.devices.group_timeouts import STRETCHED, Waiting
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.own_threads import own_thread
 

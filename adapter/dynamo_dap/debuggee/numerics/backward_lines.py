@@ -14,11 +14,11 @@ from typing import Any
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
-from dynamo_dap.debuggee.torch_api.dynamo_names import readable_function_name, resume_function
-from dynamo_dap.debuggee.torch_api.graph import is_erased, target_name
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import readable_function_name, resume_function
+from dynamo_dap.debuggee.torch_api.graphs.graph import is_erased, target_name
+from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraph
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node
-from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.runs import TracePoint
 
 Position = tuple[int, int]

@@ -31,10 +31,10 @@ from dynamo_dap.debuggee.numerics.gradients import GRADIENTS, GradientRun, is_ba
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
-from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import mismatch_in_backward
 from dynamo_dap.protocol.contract import MISMATCH

@@ -38,13 +38,13 @@ from dynamo_dap.debuggee.numerics.gradients import (
     is_backward_compiled,
 )
 from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values, with_earlier_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, evaluating_on_real_values, with_earlier_memory
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraphInCall
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.isolation import global_state, preserved_global_state
-from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.replays import REPLAYS, CachedCall, NoFrame, run_replay
-from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraphInCall
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.replays import REPLAYS, CachedCall, NoFrame, run_replay
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
 from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, ReplayRun, TracePoint, TraceProgress
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource

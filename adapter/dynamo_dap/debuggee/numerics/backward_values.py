@@ -36,15 +36,15 @@ from dynamo_dap.debuggee.numerics.not_finite import NAN, BadOperation, kinds_of,
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import has_transforms, place_of
-from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.graph import module_path, target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import gradient_node_of, is_fake_tensor
+from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
-from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_fake_tensor
-from dynamo_dap.debuggee.torch_api.transforms import is_visible
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.values.tensors import number_text
 
 _DIVISIONS = frozenset(

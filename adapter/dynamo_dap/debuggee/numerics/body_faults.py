@@ -17,12 +17,12 @@ from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.exact_runs import ExactBody, ExactPass, ExactRuns
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
-from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
-from dynamo_dap.debuggee.torch_api.replays import compile_by, compiling_apart_from_the_program
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
 
 _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "invoke_subgraph")
 """Operators that return the results of their only body."""

@@ -48,18 +48,18 @@ from dynamo_dap.debuggee.numerics.stored_state import (
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, has_transforms, place_of, places_of
-from dynamo_dap.debuggee.torch_api.custom_operators import FAKE_KERNEL
-from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import is_compiled_backward
+from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.custom_operators import FAKE_KERNEL
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.transforms import TRANSFORMS
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
-from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
-from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
-from dynamo_dap.debuggee.torch_api.transforms import TRANSFORMS
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, NotValid
+from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import NODES
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.protocol.bisection import SETTING
 from dynamo_dap.protocol.comparisons import (
     GRADIENTS,

@@ -47,20 +47,20 @@ from dynamo_dap.debuggee.numerics.returned_memory import (
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replayed_graph import place_of
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.errors import BackendFailure, error_behind, failure_of, is_failure_of_dynamo
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_api.compiles.errors import BackendFailure, error_behind, failure_of, is_failure_of_dynamo
+from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import frame_of_break, is_control_flow, is_graph_break
+from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall, RaisedCalls
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.graph_breaks import frame_of_break, is_control_flow, is_graph_break
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.isolation import switches
-from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall, RaisedCalls
-from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.traced_paths import NotValid
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import NotValid
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.comparisons import GRADIENTS, ComparisonBody
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of

@@ -26,28 +26,28 @@ from dynamo_dap.debuggee.numerics.memory_runs import (
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of
-from dynamo_dap.debuggee.torch_api.custom_operators import (
+from dynamo_dap.debuggee.torch_api.compiles.disabled_parts import wrong_part
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graphs.custom_operators import (
     OPERATOR,
     CheckedCalls,
     OperatorFault,
     changes_its_mind,
 )
-from dynamo_dap.debuggee.torch_api.disabled_parts import wrong_part
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import (
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     Failed,
     NoRealValue,
     has_own_memory,
     in_transform,
 )
+from dynamo_dap.debuggee.torch_api.graphs.operations import is_custom_operator
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, transforms_off
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
-from dynamo_dap.debuggee.torch_api.replays import compile_by, compiling_apart_from_the_program
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
-from dynamo_dap.debuggee.torch_api.transforms import is_visible
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
 from dynamo_dap.protocol.comparisons import JudgedStage
 from dynamo_dap.protocol.texts import first_line_of
 

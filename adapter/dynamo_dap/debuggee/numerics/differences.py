@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import inner_tensors
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.tensor_facts import inner_tensors
 
 # An element of a compiled result is right if its error against the float64 run is within one of these four limits.
 _OF_EAGER = 3.0

@@ -35,16 +35,16 @@ from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, identity_at
 from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
 from dynamo_dap.debuggee.replay.replayed_graph import places_of
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import program_cells
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.frame_memory import program_cells
-from dynamo_dap.debuggee.torch_api.graph import is_higher_order
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
-from dynamo_dap.debuggee.torch_api.transforms import is_visible
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.protocol.texts import named_first_line_of
 
 _MODE = "torch.overrides:TorchFunctionMode"

@@ -16,13 +16,13 @@ from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodi
 from dynamo_dap.debuggee.numerics.differences import Referee, widened
 from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order, target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import unwrapped, version_of
+from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, transforms_off
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
-from dynamo_dap.debuggee.torch_api.tensor_facts import unwrapped, version_of
-from dynamo_dap.debuggee.torch_api.transforms import is_visible
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.protocol.texts import named_first_line_of
 
 DISTURBED_RUNS = 8

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
-from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.trace.expressions import names_asked
 from dynamo_dap.debuggee.values.model import text_of_raised

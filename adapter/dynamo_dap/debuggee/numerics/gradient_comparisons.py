@@ -25,14 +25,14 @@ from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.graph import is_higher_order, target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory, with_earlier_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order, target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory, with_earlier_memory
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.graphs.transforms import differentiates, transforms_around
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
-from dynamo_dap.debuggee.torch_api.replays import CachedCall, compile_by, compiling_apart_from_the_program
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
-from dynamo_dap.debuggee.torch_api.transforms import differentiates, transforms_around
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, compile_by, compiling_apart_from_the_program
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _LOOSE = 0.05

@@ -20,14 +20,14 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.numerics.bodies import calling, run_observed
 from dynamo_dap.debuggee.numerics.not_finite import made_in_body
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph import target_name, user_place
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, apart_from_the_program
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, user_place
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, apart_from_the_program
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import gradient_node_of, is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import switches
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
-from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_tensor
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.protocol.texts import named_first_line_of
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"

@@ -31,19 +31,19 @@ from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, Return
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, place_of
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened
-from dynamo_dap.debuggee.torch_api.generated_code import original_of
-from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.graphs.tensor_hashes import digest_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.tensor_hashes import digest_of
-from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
 from dynamo_dap.protocol.texts import first_line_of

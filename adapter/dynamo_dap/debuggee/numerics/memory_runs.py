@@ -15,12 +15,12 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
-from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.debuggee.torch_api.replays import compile_by, compiling_apart_from_the_program
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLS = (3, 5)

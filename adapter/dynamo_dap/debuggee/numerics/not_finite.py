@@ -18,12 +18,12 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.bad_operands import BadOperand, bad_operands, expression_text
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
-from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
-from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, in_transform
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory, in_transform
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, version_of
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened, storage_of
 
 NAN, INF = "nan", "inf"
 Kinds = frozenset[str]

@@ -15,9 +15,9 @@ from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.gradient_comparisons import DifferentiatedGraph, KeptBackward, outputs_by
 from dynamo_dap.debuggee.numerics.gradients import GradientRun
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 
 FACTS = "strides, shared memory and requires_grad of the results"
 """In ``ComparisonBody.not_compared``."""

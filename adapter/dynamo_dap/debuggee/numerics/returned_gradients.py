@@ -20,9 +20,9 @@ from dynamo_dap.debuggee.numerics.gradients import (
     at_end_of_pass,
     current_pass,
 )
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import gradient_node_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
-from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"
 _MAXIMUM_NODES = 100_000

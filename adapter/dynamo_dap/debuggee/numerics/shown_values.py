@@ -19,10 +19,10 @@ from dynamo_dap.debuggee.numerics.comparisons import Comparison
 from dynamo_dap.debuggee.numerics.memory_runs import WrittenInputs
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, tensors_in
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.traced_paths import NotValid
-from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import NotValid
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 
 _BYTES = 32 * 2**20

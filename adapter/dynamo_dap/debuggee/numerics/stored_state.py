@@ -22,11 +22,11 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.values.type_facts import (
     class_dictionary,
     find_in_type,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
-from dynamo_dap.debuggee.torch_api.transforms import TRANSFORMS, TakenOut, prefix_of
+from dynamo_dap.debuggee.torch_api.graphs.transforms import TRANSFORMS, TakenOut, prefix_of
 
 
 class VisibleGraph:

@@ -59,20 +59,20 @@ from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, place_of
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
-from dynamo_dap.debuggee.torch_api.dynamo_names import readable_function_name, user_function_name
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.generated_code import original_of
-from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import readable_function_name, user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_api.graphs.graph import module_path, target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.objects import Node, Translator
-from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.replays import CachedCall, run_replay
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
-from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK, add_line_hook
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, run_replay
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, NotValid
+from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import NODE_HOOK, add_line_hook
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.trace.runs import ReplayRun
 from dynamo_dap.debuggee.trace.stop_texts import (
     ParameterState,

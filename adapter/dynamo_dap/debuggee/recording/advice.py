@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dynamo_dap.debuggee.recording.facts import guard_failure
 from dynamo_dap.debuggee.recording.function_names import name_of_compile
-from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
-from dynamo_dap.debuggee.torch_api.recompiles import Failure
+from dynamo_dap.debuggee.torch_api.cache.recompiles import Failure
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import FrameCompile
 from dynamo_dap.records.changes import changes_of
 from dynamo_dap.records.items import Item
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure

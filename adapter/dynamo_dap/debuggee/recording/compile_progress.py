@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable
 
 from dynamo_dap.debuggee.recording.function_names import name_of_compile
-from dynamo_dap.debuggee.torch_api.compilation import name_of_backend
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
-from dynamo_dap.debuggee.torch_api.compile_records import current_compile_id
-from dynamo_dap.debuggee.torch_api.compile_timing import watch_phases
+from dynamo_dap.debuggee.torch_api.compiles.compilation import name_of_backend
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.compile_records import current_compile_id
+from dynamo_dap.debuggee.torch_api.compiles.compile_timing import watch_phases
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _TRACE, _BACKEND, _BACKWARD = (

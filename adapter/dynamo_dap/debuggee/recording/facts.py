@@ -15,10 +15,21 @@ from typing import Any
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text, plain_name
-from dynamo_dap.debuggee.torch_api.cache_lookups import CacheLookupFacts
-from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
-from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
-from dynamo_dap.debuggee.torch_api.data_dependence import (
+from dynamo_dap.debuggee.torch_api.cache.cache_lookups import CacheLookupFacts
+from dynamo_dap.debuggee.torch_api.cache.guards import BuiltGuard, GuardFacts, ShapeGuardFacts
+from dynamo_dap.debuggee.torch_api.cache.recompiles import Failure, remember_places
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import (
+    facts_of_break,
+    frame_of_break,
+    place_of_break,
+    stack_of_break,
+)
+from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFacts
+from dynamo_dap.debuggee.torch_api.devices.ddp_buckets import GraphBucket
+from dynamo_dap.debuggee.torch_api.devices.sharded_modules import sharding_of
+from dynamo_dap.debuggee.torch_api.graphs.graph import nodes_of, target_name, user_places
+from dynamo_dap.debuggee.torch_api.traced.data_dependence import (
     PENDING_HINTS,
     PENDING_TEXT,
     DataDependence,
@@ -27,21 +38,10 @@ from dynamo_dap.debuggee.torch_api.data_dependence import (
     explained,
     pending_symbols_of,
 )
-from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
-from dynamo_dap.debuggee.torch_api.graph import nodes_of, target_name, user_places
-from dynamo_dap.debuggee.torch_api.graph_breaks import (
-    facts_of_break,
-    frame_of_break,
-    place_of_break,
-    stack_of_break,
-)
-from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, GuardFacts, ShapeGuardFacts
-from dynamo_dap.debuggee.torch_api.recompiles import Failure, remember_places
-from dynamo_dap.debuggee.torch_api.sharded_modules import sharding_of
-from dynamo_dap.debuggee.torch_api.size_reasons import SizeFacts
-from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place as TorchPlace
+from dynamo_dap.debuggee.torch_api.traced.size_reasons import SizeFacts
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import past_and_present_values

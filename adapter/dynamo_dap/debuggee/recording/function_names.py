@@ -13,10 +13,10 @@ import weakref
 from collections.abc import Mapping
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 
-from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.records.model import Place
 
 NamedFunction = tuple[str, Place]

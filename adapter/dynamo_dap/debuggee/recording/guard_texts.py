@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
-from dynamo_dap.debuggee.torch_api.tensor_facts import abbreviated
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import abbreviated
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 
 _STATE = {
     "SHAPE_ENV": "no condition on sizes",

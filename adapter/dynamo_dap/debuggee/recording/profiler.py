@@ -20,10 +20,10 @@ import msgspec
 
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.function_names import name_of_compile
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.compile_timing import TIMING, measured_costs
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.compile_timing import TIMING, measured_costs
 from dynamo_dap.profile.model import (
     COMPILE,
     FUNCTION,

@@ -6,8 +6,8 @@ import sys
 
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.recording import facts
-from dynamo_dap.debuggee.torch_api import raised_calls
-from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.compiles import raised_calls
+from dynamo_dap.debuggee.torch_api.traced.translator import frame_below_trace
 from dynamo_dap.records.model import Compile, Place, RaisedCall
 
 _LENGTH = 2000

@@ -38,8 +38,11 @@ from dynamo_dap.debuggee.recording.function_names import (
 )
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
-from dynamo_dap.debuggee.torch_api.cache_lookups import CacheLookupFacts
-from dynamo_dap.debuggee.torch_api.compilation import (
+from dynamo_dap.debuggee.torch_api.cache.cache_lookups import CacheLookupFacts
+from dynamo_dap.debuggee.torch_api.cache.guards import BuiltGuard
+from dynamo_dap.debuggee.torch_api.cache.recompiles import failures_of
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.compiles.compilation import (
     cache_counts,
     disassembled,
     kernels_in,
@@ -48,22 +51,19 @@ from dynamo_dap.debuggee.torch_api.compilation import (
     phases_of,
     resume_codes,
 )
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
-from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence
-from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
-from dynamo_dap.debuggee.torch_api.errors import error_behind
-from dynamo_dap.debuggee.torch_api.graph_breaks import is_graph_break, was_logged
-from dynamo_dap.debuggee.torch_api.guards import BuiltGuard
-from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall, RaisedCalls
-from dynamo_dap.debuggee.torch_api.recompiles import failures_of
-from dynamo_dap.debuggee.torch_api.size_reasons import SizeFacts
-from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts, SymbolFacts
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.errors import error_behind
+from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import is_graph_break, was_logged
+from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall, RaisedCalls
+from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFacts
+from dynamo_dap.debuggee.torch_api.devices.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_api.torch_settings import settings_now
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_api.traced_lines import Trace, TraceNotes
-from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.traced.data_dependence import DataDependence
+from dynamo_dap.debuggee.torch_api.traced.size_reasons import SizeFacts
+from dynamo_dap.debuggee.torch_api.traced.symbols import SpecializationFacts, SymbolFacts
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.traced.traced_lines import Trace, TraceNotes
+from dynamo_dap.debuggee.torch_api.traced.translator import frame_below_trace
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.records.events import (
     AttemptRestarted,
@@ -147,7 +147,7 @@ class _InProgress:
 
 
 class Recorder(CompileObserver):
-    """Records compiles. Implements ``agent.engine.CompileReader`` and ``torch_api.compile_hooks``."""
+    """Records compiles. Implements ``agent.engine.CompileReader`` and ``torch_api.compiles.compile_hooks``."""
 
     feature = "the record of compiles"
 

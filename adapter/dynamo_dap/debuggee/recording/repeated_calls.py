@@ -44,7 +44,7 @@ from dynamo_dap.calls.folder import (
     Stored,
 )
 from dynamo_dap.debuggee.bytecode import source_code
-from dynamo_dap.debuggee.torch_api import call_conditions
+from dynamo_dap.debuggee.torch_api.compiles import call_conditions
 
 _RECURSION = 20_000
 

@@ -59,11 +59,11 @@ from dynamo_dap.debuggee.recording.saved_values import (
     text_of_file,
     text_of_scalar,
 )
-from dynamo_dap.debuggee.torch_api import call_conditions
-from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
-from dynamo_dap.debuggee.torch_api.graph_runs import with_earlier_memory
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import is_dynamos_global
+from dynamo_dap.debuggee.torch_api.compiles import call_conditions
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import with_earlier_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 
 _MOST_VALUES = 1_000_000
 _OF_MODULES = {"__name__", "__file__", "__spec__", "__loader__", "__builtins__", "__package__", "__doc__", "__path__"}

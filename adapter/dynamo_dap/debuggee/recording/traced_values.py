@@ -14,14 +14,14 @@ from typing import Any
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.recording.function_names import own_function, place_of_code
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import abbreviated, facts_of, is_tensor
 from dynamo_dap.debuggee.torch_api.objects import Tensor
-from dynamo_dap.debuggee.torch_api.sources import user_expression
-from dynamo_dap.debuggee.torch_api.symbols import size_text
-from dynamo_dap.debuggee.torch_api.tensor_facts import abbreviated, facts_of, is_tensor
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.traced_lines import Trace, TracedCode
-from dynamo_dap.debuggee.torch_api.trackers.forms import (
+from dynamo_dap.debuggee.torch_api.traced.sources import user_expression
+from dynamo_dap.debuggee.torch_api.traced.symbols import size_text
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.traced_lines import Trace, TracedCode
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import (
     CellForm,
     Composite,
     FunctionForm,
@@ -34,7 +34,7 @@ from dynamo_dap.debuggee.torch_api.trackers.forms import (
     TensorForm,
     Unrealized,
 )
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, source_of
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker, source_of
 from dynamo_dap.debuggee.values.type_facts import name_of
 from dynamo_dap.records.model import Place, TracedFunction, TracedValue
 

@@ -24,13 +24,13 @@ from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
-from dynamo_dap.debuggee.torch_api.operations import is_operation
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.saved_graphs import SavedGraph, SavedGraphInCall
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
-from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import (
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.graphs.operations import is_operation
+from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraph, SavedGraphInCall
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import (
     Form,
     Known,
     NumberForm,
@@ -38,7 +38,7 @@ from dynamo_dap.debuggee.torch_api.trackers.forms import (
     TensorForm,
     Unrealized,
 )
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import Paths
 from dynamo_dap.debuggee.values.model import text_with_data

@@ -23,17 +23,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo_dap.debuggee.replay.one_time_code import SERVED_ONCE
-from dynamo_dap.debuggee.torch_api.cache_entries import tensors_of
-from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
+from dynamo_dap.debuggee.torch_api.cache.cache_entries import tensors_of
+from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import captured_cells
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
-from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
-from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, has_own_memory, in_transform, with_earlier_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
+    REAL_VALUES,
+    has_own_memory,
+    in_transform,
+    with_earlier_memory,
+)
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, random_states, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_api.objects import Graph
-from dynamo_dap.debuggee.torch_api.replays import REPLAYS, CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened, storage_of
+from dynamo_dap.debuggee.torch_api.traced.replays import REPLAYS, CachedCall
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 

@@ -15,11 +15,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import ONCE, CannotReplace, run_once
+from dynamo_dap.debuggee.torch_api.code_objects.new_code import on_new_code
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.generated_code import ONCE, CannotReplace, run_once
-from dynamo_dap.debuggee.torch_api.new_code import on_new_code
-from dynamo_dap.debuggee.torch_api.replays import CachedCall, MadeCode
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, MadeCode
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _GRAPH = "__compiled_fn"

@@ -14,11 +14,10 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.custom_operators import promised_by
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph import target_name, user_places
-from dynamo_dap.debuggee.torch_api.graph_runs import (
+from dynamo_dap.debuggee.torch_api.graphs.custom_operators import promised_by
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, user_places
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     CallOperator,
     GraphRunner,
     Limits,
@@ -27,14 +26,15 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     has_own_memory,
     with_earlier_memory,
 )
+from dynamo_dap.debuggee.torch_api.graphs.real_values import input_of_traced_call, limits_of_real_values
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
-from dynamo_dap.debuggee.torch_api.real_values import input_of_traced_call, limits_of_real_values
-from dynamo_dap.debuggee.torch_api.replays import CachedCall, run_replay
-from dynamo_dap.debuggee.torch_api.sources import user_expression
-from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
-from dynamo_dap.debuggee.torch_api.traced_paths import ORIGINALS
-from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place, source_name
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, run_replay
+from dynamo_dap.debuggee.torch_api.traced.sources import user_expression
+from dynamo_dap.debuggee.torch_api.traced.symbols import hint_of, is_symbolic
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import ORIGINALS
+from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import NODE_HOOK
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, source_name
 from dynamo_dap.debuggee.trace.runs import SilentRun
 
 _TRACED_CODES = "torch._dynamo.utils:get_traced_code"

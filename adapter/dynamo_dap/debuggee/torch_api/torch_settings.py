@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import change_stance
 from dynamo_dap.debuggee.torch_api.swaps import Swap
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 
 Undo = Callable[[], None]
 

@@ -10,7 +10,7 @@ import types
 from collections.abc import Sequence
 
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, TracedInstruction
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, TracedInstruction
 
 _ENTRY_MARKS = frozenset({"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "GEN_START"})
 _ENTRY_OPERATIONS = _ENTRY_MARKS | {"POP_TOP", "NOP"}

@@ -17,19 +17,11 @@ from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, Host
 from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.cuda_graph_callers import frame_of_caller
-from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
-from dynamo_dap.debuggee.torch_api.data_dependence import (
-    DataDependence,
-    DataSymbol,
-    data_dependence_of,
-    explained,
-    obstacle_of,
-    pending_symbols_of,
-    value_in_call,
-)
-from dynamo_dap.debuggee.torch_api.errors import (
+from dynamo_dap.debuggee.torch_api.cache.guards import RequestedGuard
+from dynamo_dap.debuggee.torch_api.cache.recompiles import Failure, failures_of
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.errors import (
     UserError,
     error_behind,
     error_being_raised,
@@ -38,9 +30,7 @@ from dynamo_dap.debuggee.torch_api.errors import (
     is_failure_of_dynamo,
     is_raised_by_user,
 )
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_api.graph import nodes_of
-from dynamo_dap.debuggee.torch_api.graph_breaks import (
+from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import (
     ERROR_EFFECT,
     SKIPPED_EFFECT,
     BreakFacts,
@@ -50,11 +40,21 @@ from dynamo_dap.debuggee.torch_api.graph_breaks import (
     is_error,
     is_graph_break,
 )
-from dynamo_dap.debuggee.torch_api.guards import RequestedGuard
-from dynamo_dap.debuggee.torch_api.recompiles import Failure, failures_of
-from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.devices.cuda_graph_callers import frame_of_caller
+from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFacts
+from dynamo_dap.debuggee.torch_api.graphs.graph import nodes_of
+from dynamo_dap.debuggee.torch_api.traced.data_dependence import (
+    DataDependence,
+    DataSymbol,
+    data_dependence_of,
+    explained,
+    obstacle_of,
+    pending_symbols_of,
+    value_in_call,
+)
+from dynamo_dap.debuggee.torch_api.traced.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.traced.translator import frame_below_trace
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.trace.exception_stops import (
     PYTHON_FILTERS,

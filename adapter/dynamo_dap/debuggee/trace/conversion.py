@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.objects import Tensor
-from dynamo_dap.debuggee.torch_api.symbols import hint_of
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
-from dynamo_dap.debuggee.torch_api.trackers.forms import Form, InstanceForm, NumberForm, TensorForm, is_form
-from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, mutation_state
+from dynamo_dap.debuggee.torch_api.traced.symbols import hint_of
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Form, InstanceForm, NumberForm, TensorForm, is_form
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Tracker, mutation_state
 from dynamo_dap.debuggee.trace.forms import form_family, instance_attributes
 from dynamo_dap.debuggee.trace.placeholders import placeholder
 from dynamo_dap.debuggee.trace.traced_view import TracedView

@@ -12,9 +12,9 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, WatchedVariable
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, is_unrealized, unwrapped
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker, is_unrealized, unwrapped
 from dynamo_dap.debuggee.trace.forms import form_family
 from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.trace.watched_parts import watched_part

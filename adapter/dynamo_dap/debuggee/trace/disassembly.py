@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, TracedInstruction
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, TracedInstruction
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import preview
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source

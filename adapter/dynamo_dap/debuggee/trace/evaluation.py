@@ -25,14 +25,14 @@ from typing import Any
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT
 from dynamo_dap.debuggee.agent.stepping import Assignment, ChangeAsked
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.fake_evaluation import WouldChangeTensor, data_dependent_reason, is_of_dynamo
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
-from dynamo_dap.debuggee.torch_api.symbols import hint_of
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
-from dynamo_dap.debuggee.torch_api.trace_state import Undo
-from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import NumberForm
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake_tensor
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import WouldChangeTensor, data_dependent_reason, is_of_dynamo
+from dynamo_dap.debuggee.torch_api.traced.symbols import hint_of
+from dynamo_dap.debuggee.torch_api.traced.trace_state import Undo
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import NumberForm
 from dynamo_dap.debuggee.trace.conversion import Converter
 from dynamo_dap.debuggee.trace.expressions import (
     Parsed,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.exact_types import has_base, is_a, is_one_of
-from dynamo_dap.debuggee.torch_api.errors import is_machinery
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.compiles.errors import is_machinery
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.protocol.texts import NOT_PYTHON
 
 PYTHON_FILTERS = frozenset({RAISED, USER_UNHANDLED, UNCAUGHT})

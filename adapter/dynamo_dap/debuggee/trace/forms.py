@@ -1,7 +1,7 @@
 """Shows, evaluates and converts each form of tracker: its text, its children, its Python value.
 
-A form (``torch_api.trackers``) describes the value of a VariableTracker. Each kind has a family here, as each type of
-Python has one (``values.families``). The module also resolves paths and converts values, on the tracing thread.
+A form (``torch_api.traced.trackers``) describes the value of a VariableTracker. Each kind has a family here, as each
+type of Python has one (``values.families``). The module also resolves paths and converts values, on the tracing thread.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of, ranges_of, relation_text, sources_of
-from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_tensor, version_of
-from dynamo_dap.debuggee.torch_api.trackers.forms import (
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of, is_tensor, version_of
+from dynamo_dap.debuggee.torch_api.traced.symbols import expression_of, hint_of, ranges_of, relation_text, sources_of
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import (
     CellForm,
     Composite,
     Form,
@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.torch_api.trackers.forms import (
     Unrealized,
     tuple_form,
 )
-from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, class_of, constant_of, is_deleted
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Tracker, class_of, constant_of, is_deleted
 from dynamo_dap.debuggee.values.callables import location_of_callable, location_of_code, parameters_of
 from dynamo_dap.debuggee.values.containers import IndexedItems, item_variable, items_text
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER

@@ -21,11 +21,11 @@ from dynamo_dap.debuggee.agent.stepping import ChangeAsked, Jump
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.history.jumps import jump_in
-from dynamo_dap.debuggee.torch_api.cache_entries import checks_of
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.recompiles import Failure
-from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.cache.cache_entries import checks_of
+from dynamo_dap.debuggee.torch_api.cache.recompiles import Failure
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import frame_below_trace
 from dynamo_dap.debuggee.trace import plain_conditions
 from dynamo_dap.debuggee.trace.code_facts import CodeFacts
 from dynamo_dap.debuggee.trace.data_watch import watched_variable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.graph import (
+from dynamo_dap.debuggee.torch_api.graphs.graph import (
     example_of,
     nodes_of,
     operands_of,
@@ -16,8 +16,8 @@ from dynamo_dap.debuggee.torch_api.graph import (
     user_places,
 )
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.values.families import View
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, example_text, graph_text, result_text
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, VirtualSource, bounded_text

@@ -10,10 +10,10 @@ import weakref
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
-from dynamo_dap.debuggee.torch_api.guards import GuardFacts, ShapeGuardFacts
-from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote, steps_of
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place, is_source, source_name
+from dynamo_dap.debuggee.torch_api.cache.guards import GuardFacts, ShapeGuardFacts
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote, steps_of
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, is_source, source_name
 from dynamo_dap.debuggee.trace.graph_view import place_variable
 from dynamo_dap.debuggee.values.families import preview
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, bounded_text

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import CellForm, Form, FunctionForm, Known, is_form
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_deleted, is_tracker
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import CellForm, Form, FunctionForm, Known, is_form
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_deleted, is_tracker
 from dynamo_dap.debuggee.trace.forms import UNKNOWN, form_family
 from dynamo_dap.debuggee.values.type_facts import (
     FUNCTION,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a
-from dynamo_dap.debuggee.torch_api.trackers.forms import Form
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Form
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, is_python_class, module_of, mro_of, name_of
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import Known, Unrealized
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Known, Unrealized
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker
 from dynamo_dap.protocol.texts import NOT_PYTHON
 
 _PLAIN: frozenset[type] = frozenset({bool, float, int, str, type(None)})

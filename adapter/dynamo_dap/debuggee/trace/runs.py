@@ -25,10 +25,10 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Changes
-from dynamo_dap.debuggee.torch_api.generated_code import original_of
-from dynamo_dap.debuggee.torch_api.replays import CachedCall, current_replay
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, compile_identity, frame_below_trace
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, current_replay
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity, compile_identity, frame_below_trace
 from dynamo_dap.debuggee.trace.code_facts import CodeFacts
 from dynamo_dap.protocol.contract import COMPILE_TIME
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote, user_expression
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
-from dynamo_dap.debuggee.torch_api.variable_trackers import (
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote, user_expression
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
     changed_variable,
     constant_of,
     is_deleted,

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.data_dependence import data_symbols_of
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Tensor
-from dynamo_dap.debuggee.torch_api.size_reasons import InputSizes, SizeFacts, SizeReason, written
-from dynamo_dap.debuggee.torch_api.symbols import is_symbolic, size_text, symbols_of
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import NumberForm, TensorForm
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.torch_api.traced.data_dependence import data_symbols_of
+from dynamo_dap.debuggee.torch_api.traced.size_reasons import InputSizes, SizeFacts, SizeReason, written
+from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic, size_text, symbols_of
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import NumberForm, TensorForm
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.values.model import Deferred, Fixed, Location, Value, Variable
 from dynamo_dap.protocol.sizes import SIZES_ROW
 

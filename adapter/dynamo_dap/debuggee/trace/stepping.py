@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.runs import TracePoint, current_run
 from dynamo_dap.protocol.contract import RUN_TIME
 

@@ -15,19 +15,19 @@ from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, BadInput, BadOpera
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.advice import advice_about, failed_guard_line
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, FrameCompile
-from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
-from dynamo_dap.debuggee.torch_api.data_dependence import PENDING_HINTS, PENDING_TEXT, PendingSymbol
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.errors import BackendFailure, UserError
-from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
-from dynamo_dap.debuggee.torch_api.guards import RequestedGuard
-from dynamo_dap.debuggee.torch_api.recompiles import Failure
-from dynamo_dap.debuggee.torch_api.replays import CachedCall
-from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, restart_reasons
+from dynamo_dap.debuggee.torch_api.cache.guards import RequestedGuard
+from dynamo_dap.debuggee.torch_api.cache.recompiles import Failure
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.errors import BackendFailure, UserError
+from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import BreakFacts
+from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFacts
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.traced.data_dependence import PENDING_HINTS, PENDING_TEXT, PendingSymbol
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
+from dynamo_dap.debuggee.torch_api.traced.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity, restart_reasons
 from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import past_and_present_values

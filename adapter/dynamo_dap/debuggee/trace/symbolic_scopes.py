@@ -12,17 +12,17 @@ from types import CodeType, MappingProxyType
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.stepping import ChangeAsked
-from dynamo_dap.debuggee.torch_api.compilation import CompileFacts, cache_entries
-from dynamo_dap.debuggee.torch_api.dynamo_names import (
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
     dynamos_locals,
     is_dynamos_global,
     split_by_owner,
     user_function_name,
 )
-from dynamo_dap.debuggee.torch_api.graph import nodes_of
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import restart_reasons
-from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker
+from dynamo_dap.debuggee.torch_api.compiles.compilation import CompileFacts, cache_entries
+from dynamo_dap.debuggee.torch_api.graphs.graph import nodes_of
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.translator import restart_reasons
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Tracker
 from dynamo_dap.debuggee.trace.data_watch import watched_variable
 from dynamo_dap.debuggee.trace.expressions import assignment
 from dynamo_dap.debuggee.trace.graph_view import graph_children, graph_source

@@ -16,16 +16,16 @@ from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.sizes import ChildrenOfTensor
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.graph import user_place
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.graph import user_place
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of, is_fake_tensor, is_tensor, kind_of
+from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
-from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
-from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_fake_tensor, is_tensor, kind_of
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized, is_form
-from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
-from dynamo_dap.debuggee.torch_api.variable_trackers import (
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized, is_form
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
     Place,
     Tracker,
     created_at,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 
 
 def user_frame(innermost: TracedFrame) -> TracedFrame:

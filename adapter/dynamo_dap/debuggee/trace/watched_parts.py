@@ -6,10 +6,10 @@ Runs on the held tracing thread.
 from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_api.sources import user_expression
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, source_of
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.traced.sources import user_expression
+from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker, source_of
 
 
 def watched_part(frame: TracedFrame, tracker: object, expression: str, part: str) -> WatchedVariable | None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of
 from dynamo_dap.debuggee.triton.pointers import argument_of
 
 _TOLERANCES = {"torch.float16": 1e-2, "torch.bfloat16": 4e-2, "torch.float32": 1e-3, "torch.float64": 1e-6}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument
 
 _MOST_LANES = 8

@@ -11,7 +11,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
-from dynamo_dap.debuggee.torch_api.compilation import compiled_original, is_disabled
+from dynamo_dap.debuggee.torch_api.compiles.compilation import compiled_original, is_disabled
 from dynamo_dap.debuggee.values.eager_frames import locals_of
 from dynamo_dap.debuggee.values.families import Family, View, family_for, family_of
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable

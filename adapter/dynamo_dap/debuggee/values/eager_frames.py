@@ -5,7 +5,12 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 
-from dynamo_dap.debuggee.torch_api.dynamo_names import GROUP, dynamos_locals, is_dynamos_global, split_by_owner
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
+    GROUP,
+    dynamos_locals,
+    is_dynamos_global,
+    split_by_owner,
+)
 from dynamo_dap.debuggee.values.families import present
 from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable
 from dynamo_dap.debuggee.values.paging import in_pages

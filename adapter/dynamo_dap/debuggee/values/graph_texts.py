@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.graph import (
+from dynamo_dap.debuggee.torch_api.graphs.graph import (
     example_of,
     is_node,
     nodes_of,
@@ -20,10 +20,10 @@ from dynamo_dap.debuggee.torch_api.graph import (
     target_name,
     user_place,
 )
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of, is_tensor
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node
-from dynamo_dap.debuggee.torch_api.sources import user_expression
-from dynamo_dap.debuggee.torch_api.symbols import is_symbolic, size_text
-from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_tensor
+from dynamo_dap.debuggee.torch_api.traced.sources import user_expression
+from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic, size_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.protocol.texts import roots_of, short_paths
 

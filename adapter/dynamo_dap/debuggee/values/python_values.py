@@ -6,7 +6,7 @@ Importing this module registers every family. Runs on the held thread; the value
 
 from __future__ import annotations
 
-from dynamo_dap.debuggee.torch_api.recompiles import NOT_KNOWN, Failure, then_and_now
+from dynamo_dap.debuggee.torch_api.cache.recompiles import NOT_KNOWN, Failure, then_and_now
 from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors, triton_blocks
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
 from dynamo_dap.debuggee.values.families import PLAIN, Family, View, family_for, family_of, present, preview

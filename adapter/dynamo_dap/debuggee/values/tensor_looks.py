@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading, transforms_off
 from dynamo_dap.debuggee.torch_api.objects import Tensor
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensor_elements import elements, selected
 from dynamo_dap.debuggee.values.tensor_search import search

@@ -17,10 +17,10 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Tensor
-from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of
-from dynamo_dap.debuggee.torch_api.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
+from dynamo_dap.debuggee.torch_api.traced.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable, text_with_data
 from dynamo_dap.debuggee.values.objects import attributes_of, stored_attributes
@@ -397,7 +397,7 @@ class Sizes(Family):
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return ``torch.Size([3, s0])``."""
-        from dynamo_dap.debuggee.torch_api.symbols import size_text
+        from dynamo_dap.debuggee.torch_api.traced.symbols import size_text
 
         return f"torch.Size({bracketed([size_text(size) for size in tuple.__iter__(value)])})"
 

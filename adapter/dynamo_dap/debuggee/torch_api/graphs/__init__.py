@@ -1,0 +1,1 @@
+"""Reads FX graphs and runs them on real or fake tensors."""

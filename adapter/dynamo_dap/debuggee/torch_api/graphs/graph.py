@@ -1,0 +1,147 @@
+"""Reads the FX graph so far: nodes, and the user's lines that made them.
+
+Reads only, on the tracing thread.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
+
+
+def graphs_of(tx: Translator) -> list[Any]:
+    """Return the graph being written, then those around it: a higher-order operator's body is written by itself."""
+    tracers = list(getattr(tx.output, "tracers", ()))
+    if not tracers:
+        return [tx.output.graph]
+    return [tracer.graph for tracer in reversed(tracers)]
+
+
+def nodes_of(graph: Graph) -> list[Any]:
+    """Return the nodes in order."""
+    return list(graph.nodes)
+
+
+def example_of(node: Node) -> Any:
+    """Return the FakeTensor or number of the node's result, or None."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def source_of_input(placeholder: Node) -> Any:
+    """Return Dynamo's source of a graph input; None for an input that Dynamo made.
+
+    The placeholder's facts about the call are erased at the end of the compile; the source stays.
+    """
+    argument = placeholder.meta.get("grapharg")
+    return getattr(argument, "source", None) or getattr(placeholder, "_dynamo_source", None)
+
+
+def is_higher_order(node: Node) -> bool:
+    """Return whether a node calls an operator that runs another graph."""
+    return isinstance(node.target, sys.modules["torch"]._ops.HigherOrderOperator)
+
+
+def target_name(node: Node) -> str:
+    """Return the node's callee in the user's terms: ``torch.nn.functional.relu``, ``x.add_``."""
+    target = node.target
+    if isinstance(target, str):
+        return target
+    module = str(getattr(target, "__module__", None) or "")
+    if module.startswith("torch._ops"):
+        return f"torch.ops.{target}"
+    name = str(getattr(target, "__name__", None) or target)
+    module = _SHORT_MODULES.get(module, module)
+    return f"{module}.{name}" if module else name
+
+
+_SHORT_MODULES = {"_operator": "operator", "builtins": ""}
+
+
+_FRAME = re.compile(r'^\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<function>.+)$')
+
+
+def user_places(node: Node) -> Iterator[tuple[Place, str]]:
+    """Return the user's frames that made the node, the innermost last: place and function."""
+    return places_in(node.meta.get("stack_trace") or getattr(node, "stack_trace", None) or "")
+
+
+def places_in(stack: str) -> Iterator[tuple[Place, str]]:
+    """Yield the frames of a stack that torch noted as text, the innermost last: place and function."""
+    for line in stack.splitlines():
+        match = _FRAME.match(line)
+        if match is not None:
+            yield Place(match["path"], int(match["line"]), 1), match["function"]
+
+
+def user_place(node: Node) -> tuple[Place, str] | None:
+    """Return the innermost frame of the user's code that made the node."""
+    innermost = None
+    for innermost in user_places(node):  # noqa: B007 (the last one is wanted)
+        pass
+    return innermost
+
+
+_ROOT = re.compile(r"[LG]\['([^']*)'\]")
+_ITEM = re.compile(r"\._modules\['([^']*)'\]|\['([^']*)'\]")
+
+
+def module_path(node: Node) -> str | None:
+    """Return the innermost module whose forward made the node, as the user writes it: ``self.layers.1``."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    if not modules:
+        return None
+    path = _ROOT.sub(r"\1", str(modules[-1][0]), count=1)
+    return _ITEM.sub(lambda match: f".{match[1] or match[2]}", path)
+
+
+def is_erased(node: Node) -> bool:
+    """Return whether a node was removed from its graph."""
+    return bool(node._erased)
+
+
+def operands_of(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the node's positional and keyword operands: nodes, constants, and containers of them."""
+    return tuple(node.args), dict(node.kwargs)
+
+
+_IN_PLACE = ["iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow", "irshift", "isub"]
+_WRITING = frozenset(["setitem", "itruediv", "ixor", *_IN_PLACE])
+"""Functions of ``operator``."""
+
+
+def written_by(node: Node) -> list[Any]:
+    """Return the operands (nodes) that the operation of a node changes in place."""
+    written = [node.kwargs.get("out")]
+    name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
+    is_operator = getattr(node.target, "__module__", None) == "_operator" and name in _WRITING
+    if is_operator or (name.endswith("_") and not name.endswith("__")) or node.kwargs.get("inplace") is True:
+        written += node.args[:1]
+    return [each for each in written if is_node(each)]
+
+
+def is_same_tensor(one: Any, other: Any) -> bool:
+    """Return whether two nodes' results are the same tensor, not only equal ones."""
+    example = example_of(one)
+    return one is other or (example is not None and example is example_of(other))
+
+
+def is_node(value: object) -> bool:
+    """Return whether ``value`` is an FX node, by its class's name, without importing torch.fx."""
+    return type(value).__name__ == "Node" and type(value).__module__ == "torch.fx.node"
+
+
+def with_operands(node: Node) -> list[Any]:
+    """Return ``node`` and all nodes from which it is computed, in the order of the graph."""
+    found: set[Any] = set()
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += each.all_input_nodes
+    return [each for each in node.graph.nodes if each in found]

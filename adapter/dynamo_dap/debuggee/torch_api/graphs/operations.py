@@ -1,0 +1,52 @@
+"""Classifies an operation of a graph: torch's own, a custom operator, a collective, or one with only side effects.
+
+Pure functions of a node or its target.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.objects import Node
+
+COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
+LEFT_OUT = (
+    "_set_grad_enabled",
+    "_inference_mode",
+    "record_function",
+    "_saved_tensors_hooks",
+    "._print",
+)
+"""Parts of the names of operations without a result that act on more than the values."""
+_CARE = (*COLLECTIVES, *LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
+
+
+def is_operation(function: object, name: str) -> bool:
+    """Return whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
+    torch = sys.modules["torch"]
+    functions = getattr(torch._C, "_VariableFunctions", None)
+    return not name.endswith("_") and function is getattr(functions, name, name)
+
+
+_NAMESPACES = frozenset(
+    {"aten", "prim", "prims", "rngprims", "inductor", "quantized", "onednn", "mkldnn", "mkl", "profiler", "debugprims"}
+)
+"""Of torch's own operators."""
+
+
+def is_custom_operator(function: object) -> bool:
+    """Return whether ``function`` is an operator outside torch: its declaration may be wrong."""
+    torch = sys.modules["torch"]
+    if not isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    return str(function).partition(".")[0] not in _NAMESPACES
+
+
+def is_ordinary(node: Node) -> bool:
+    """Return whether a node only computes a result from its operands."""
+    return (
+        node.op in ("call_function", "call_method")
+        and not is_custom_operator(node.target)
+        and not any(part in target_name(node) for part in _CARE)
+    )

@@ -1,0 +1,358 @@
+"""Computes real values of a paused trace: its graph's nodes run on the call's own inputs.
+
+A ``RealValues`` lives as long as its trace, and holds the results of its nodes. Runs on
+the tracing thread, while the program is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import sys
+from typing import Any
+from weakref import ref
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, written_by
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
+    REAL_VALUES,
+    GraphRun,
+    GraphRunner,
+    Limits,
+    NoRealValue,
+    Wanted,
+    apart_from_the_program,
+    has_own_memory,
+    with_earlier_memory,
+)
+from dynamo_dap.debuggee.torch_api.graphs.operations import is_ordinary
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, version_of
+from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
+from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Output, Tracer, Translator
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
+from dynamo_dap.debuggee.torch_api.traced.symbols import hint_of
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS
+from dynamo_dap.debuggee.torch_api.traced.translator import with_callers
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import mutation_state
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
+
+_VISIT = "torch._dynamo.variables.base:VariableTracker.visit"
+
+VISITING = Feature("releasing real values that nothing refers to", _VISIT)
+
+
+def limit_real_values(limits: Limits | None) -> None:
+    """Limit the cost of computing real values in this process; None turns it off."""
+    global _limits
+    _limits = limits
+
+
+_limits: Limits | None = Limits()
+
+
+def limits_of_real_values() -> Limits:
+    """Return the limits of computing real values.
+
+    Raises: NoRealValue: they are turned off. FeatureMissing: this torch lacks a name that this needs.
+    """
+    REAL_VALUES.require()
+    if _limits is None:
+        raise NoRealValue('real values are turned off ("realValues": "off")')
+    return _limits
+
+
+def real_values_of(output: Output) -> RealValues:
+    """Return the real values of the trace that writes the graph of ``output`` (torch's ``OutputGraph``).
+
+    Raises: NoRealValue: they are turned off. FeatureMissing: this torch lacks a name that this needs.
+    """
+    limits = limits_of_real_values()
+    values = _of_traces.get(output.root_tracer)
+    if values is None:
+        values = _of_traces[output.root_tracer] = RealValues(output)
+    values.limits = limits
+    return values
+
+
+_of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
+
+
+def forget_values(output: Output) -> RealValues | None:
+    """Set the real values of a trace aside; return them for ``restore_values``."""
+    return _of_traces.pop(output.root_tracer, None)
+
+
+def restore_values(output: Output, values: RealValues | None) -> None:
+    """Restore real values that were set aside."""
+    others = forget_values(output)
+    if others is not None:
+        others.close()
+    if values is not None:
+        _of_traces[output.root_tracer] = values
+
+
+class RealValues:
+    """The real values of one trace."""
+
+    def __init__(self, output: Output) -> None:
+        self._trace = ref(output)  # a weak reference: the values must not keep it alive
+        self.limits = Limits()
+        self.reachable: Wanted = lambda: None
+        self._runners: WeakKeyDictionary[Any, GraphRunner] = WeakKeyDictionary()
+        self._cheapness: tuple[tuple[int, ...], bool] = (), False
+        """The state of the last inspected graph, and whether computing its values is cheap."""
+
+    def value_of(self, node: Node, reachable: Wanted) -> object:
+        """Return the value of ``node`` (``torch.fx.Node``) in this call: a tensor, a number, a tuple of them.
+
+        Results of nodes that are ``reachable`` are kept.
+
+        Raises:
+            NoRealValue: there is none; the text says why.
+        """
+        UNPROVEN.note_look(node.graph)
+        output: Any = self._trace()
+        tracer = next((each for each in output.tracers if each.graph is node.graph), None)
+        if tracer is None:
+            raise NoRealValue("it was computed in the body of a higher-order operator, whose trace is over")
+        nodes = list(tracer.graph.nodes)
+        _check_path(output, node)
+        outer, self.reachable = self.reachable, reachable
+        if node.op == "placeholder" and node not in nodes:
+            # At this snapshot the trace had not used this input yet, but the call already has it.
+            nodes.insert(0, node)
+        try:
+            return self._runner_of(output, tracer).value_of(nodes, node, self.limits, reachable)
+        finally:
+            self.reachable = outer  # ``reachable`` refers to the trace and would keep it alive
+
+    def cheap_value_of(self, node: Node, reachable: Wanted) -> object:
+        """Return the value of ``node`` in this call if that takes about a millisecond; None if it may take longer.
+
+        Raises:
+            NoRealValue: there is none; the text says why.
+        """
+        if self._is_cheap(node.graph):
+            return self.value_of(node, reachable)
+        return self._unwritten_input(node)
+
+    def _unwritten_input(self, node: Node) -> object:
+        """Return an input of the call; None if the graph so far may have written to an input."""
+        output: Any = self._trace()
+        if node.op != "placeholder" or node.graph is not output.root_tracer.graph:
+            return None
+        if not all(each.op in ("placeholder", "get_attr") or _only_reads(each) for each in node.graph.nodes):
+            return None
+        UNPROVEN.note_look(node.graph)
+        _check_path(output, node)
+        return input_of_traced_call(node)
+
+    def _is_cheap(self, graph: Graph) -> bool:
+        """Return whether a graph so far is short and its results are small; checked once per state of a graph."""
+        count = len(graph.nodes)
+        # By number: a node that is held here would keep its trace alive.
+        state = id(graph), count, id(next(iter(reversed(graph.nodes)), None))
+        known, is_cheap = self._cheapness
+        if known != state:
+            is_cheap = count <= _CHEAP_NODES and all(map(_is_cheap, graph.nodes))
+            self._cheapness = state, is_cheap
+        return is_cheap
+
+    def as_written(self, value: object, reachable: Wanted) -> Any:
+        """Return a tensor of the program, updated with what the graph so far wrote to its memory.
+
+        Raises:
+            NoRealValue: it is unknown; the text says why.
+        """
+        output: Any = self._trace()
+        runner = self._runner_of(output, output.root_tracer)
+        run = runner.run_of(list(output.root_tracer.graph.nodes), self.limits, reachable)
+        with apart_from_the_program():
+            return run.as_written(value)
+
+    def close(self) -> None:
+        """Release every value."""
+        for runner in list(self._runners.values()):
+            runner.close()
+
+    def _runner_of(self, output: object, tracer: Tracer) -> GraphRunner:
+        runner = self._runners.get(tracer)
+        if runner is None:
+            graph = _TracedGraph(output, tracer, self)
+            around = getattr(tracer, "parent", None)
+            before = None if around is None else functools.partial(self._run_of, ref(output), ref(around))
+            runner = self._runners[tracer] = GraphRunner(graph, before=before)
+        return runner
+
+    def _run_of(self, output: ref[Any], tracer: ref[Any]) -> GraphRun:
+        around: Any = tracer()
+        return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits, self.reachable)
+
+
+_CHEAP_NODES = 256
+_CHEAP_ELEMENTS = 16384
+"""Maximum elements of each intermediate result: such an operation takes microseconds, without further threads."""
+
+
+def _only_reads(node: Node) -> bool:
+    """Return whether a node is an operation of torch's that, by its name and options, changes no operand."""
+    has_flag = any(each is True for each in (*node.args, *node.kwargs.values()))  # of F.relu(x, True), say
+    return _is_operation_of_torch(node) and not written_by(node) and not has_flag
+
+
+def _is_cheap(node: Node) -> bool:
+    """Return whether a node is an input, or an operation of torch's on small tensors of the CPU."""
+    if node.op == "output" or not (node.op in ("placeholder", "get_attr") or _is_operation_of_torch(node)):
+        return False
+    example = example_of(node)
+    if not is_tensor(example):
+        return True
+    with metadata_reading():
+        sizes = [size if type(size) is int else hint_of(size) for size in example.size()]
+        at_hand = str(example.device) == "cpu"
+    known = [size for size in sizes if isinstance(size, int)]
+    return at_hand and len(known) == len(sizes) and math.prod(known) <= _CHEAP_ELEMENTS
+
+
+def _is_operation_of_torch(node: Node) -> bool:
+    """Return whether a node calls one of torch's functions or methods, and no code of the program's."""
+    if not is_ordinary(node):
+        return False
+    if node.op == "call_method":
+        return True
+    torch = sys.modules["torch"]
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return False
+    owner = getattr(node.target, "__module__", None) or type(getattr(node.target, "__self__", None)).__module__
+    return owner == "_operator" or owner.partition(".")[0] == "torch"
+
+
+def _check_path(output: Output, node: Node) -> None:
+    """Check that the replay of a cached call agrees with its cache entry up to ``node``.
+
+    Raises: NoRealValue: they differ, so the program computes another value.
+    """
+    call = replayed_call()
+    problem = None if call is None else PATHS.why_not_valid(call, output.root_tracer.graph)
+    if problem is not None and problem.position is not None and node in problem.unproven:
+        raise NoRealValue(problem.text)
+
+
+class _TracedGraph:
+    """The graph of a trace, or of the body of a higher-order operator: see ``RunnableGraph``."""
+
+    def __init__(self, output: object, tracer: Tracer, values: RealValues) -> None:
+        self._trace = ref(output)
+        self._tracer = ref(tracer)
+        self._values = ref(values)
+
+    def input_of(self, node: object) -> object:
+        tracer, values = self._tracer(), self._values()
+        if tracer is not None and values is not None and getattr(tracer, "parent", None) is not None:
+            return values.value_of(_operand(tracer, node), values.reachable)
+        return input_of_traced_call(node)
+
+    def attribute(self, target: str) -> Any:
+        return attribute_of_graph(self._trace(), target)
+
+
+def shares_written_memory(output: Output, value: object) -> bool:
+    """Return whether a tensor of the program shares memory with an input of a graph that writes to something."""
+    nodes = output.root_tracer.graph.nodes
+    if not has_own_memory(value) or not any(written_by(each) for each in nodes):
+        return False
+    storage = storage_of(value)
+    for each in nodes:
+        with contextlib.suppress(NoRealValue):
+            given = input_of_traced_call(each) if each.op == "placeholder" else None
+            if has_own_memory(given) and storage_of(given) == storage:
+                return True
+    return False
+
+
+def input_of_traced_call(placeholder: Any) -> object:
+    """Return the input of a placeholder in the traced call, with its contents at the beginning.
+
+    Raises: NoRealValue: it no longer exists.
+    """
+    call = replayed_call()
+    if call is not None and call.in_backward is not None:
+        return call.in_backward.input_of(placeholder.name)
+    try:
+        example = placeholder.meta["grapharg"].example
+    except (AttributeError, AssertionError, KeyError):
+        raise NoRealValue(f"the input '{placeholder.name}' of the graph no longer exists") from None
+    if placeholder.meta.get(_VERSION, version_of(example)) != version_of(example):
+        raise NoRealValue(f"the input '{placeholder.name}' of the graph was changed in place since")
+    return example if call is None else with_earlier_memory(example, call.memory)
+
+
+_VERSION = "dynamo_dap_version"
+
+
+def note_versions(graph: Graph) -> None:
+    """Note the versions of the inputs of ``graph`` at the end of its trace, before the program changes them."""
+    for node in graph.nodes:
+        example = getattr(node.meta.get("grapharg"), "example", None) if node.op == "placeholder" else None
+        if example is not None:
+            set_version(node, version_of(example))
+
+
+def set_version(placeholder: Node, version: int | None) -> None:
+    """Note the version of the call's input tensor; None: the tensor is unchanged."""
+    placeholder.meta.pop(_VERSION, None)
+    if version is not None:
+        placeholder.meta[_VERSION] = version
+
+
+def _operand(tracer: Tracer, placeholder: Any) -> Any:
+    """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
+
+    Values that the operator itself makes for its body have no such node: a slice, a carried value, a gradient. The
+    placeholder's FakeTensor does not identify it: torch uses an output's FakeTensor for the gradient as well.
+    """
+    lifted = getattr(tracer, "lifted_freevars", {})
+    outer = next((outer.node for outer, inner in lifted.items() if inner.node is placeholder), None)
+    if outer is None:
+        raise NoRealValue(
+            f"'{placeholder.name}' is made by a higher-order operator, which runs its body when the graph runs"
+        )
+    return outer
+
+
+def attribute_of_graph(output: Any, target: str) -> object:
+    """Return the module, subgraph or tensor that a node's ``target`` names."""
+    if target in output.nn_modules:
+        return output.nn_modules[target]
+    first, *rest = target.split(".")
+    found = output.nn_modules[first]
+    for name in rest:
+        found = getattr(found, name)
+    return found
+
+
+def reachable_nodes(tx: Translator) -> frozenset[Any] | None:
+    """Return the graph nodes reachable from names, the value stack or a side effect; None if unknown.
+
+    The contents of a suspended generator are not included.
+    """
+    if VISITING.problem is not None:
+        return None
+    nodes: set[object] = set()
+
+    def note(tracker: object) -> None:
+        node = getattr(tracker.__dict__.get("proxy"), "node", None)
+        if node is not None:
+            nodes.add(node)
+
+    effects = tx.output.side_effects
+    # Objects of the traced code are reachable only by names.
+    before = [each for each in effects.id_to_variable.values() if mutation_state(each) != "new"]
+    roots: list[object] = [before, list(effects.store_attr_mutations.values()), effects.tensor_hooks]
+    for each in with_callers(tx):
+        roots += [each.stack, each.symbolic_locals, each.post_prune_cell_and_freevars or {}]
+    VISITING.resolve(_VISIT)(note, roots, {})
+    return frozenset(nodes)

@@ -1,0 +1,98 @@
+"""Converts Dynamo's ``Source`` of a value to the user's expression, and to steps to the real object.
+
+Guards have ``L['self']._modules['linear']._parameters['weight']`` where the user wrote ``self.linear.weight``. No code
+of the program runs here. Runs on the tracing thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.traced.variable_trackers import source_name
+
+_ROOT = re.compile(r"\b[LG]\['([A-Za-z_]\w*)'\]")
+_BUILTIN = re.compile(r"\bG\['__builtins_dict__\w*'\]\['([A-Za-z_]\w*)'\]")
+_IMPORT = re.compile(r"\bG\['__import_(\w+)'\]")
+_REGISTRY = re.compile(r"(?:\.__dict__\['_|\._)(?:modules|parameters|buffers)(?:'\])?\['([^']+)'\]")
+_DICTIONARY = re.compile(r"\.__dict__\['([A-Za-z_]\w*)'\]")
+
+
+@functools.lru_cache(maxsize=8192)
+def as_the_user_wrote(name: str) -> str:
+    """Return a guard's expression in the user's terms: ``L['self']._modules['fc']`` -> ``self.fc``."""
+    # Called for every guard of every compile, of which a model has thousands.
+    if "G['__" in name:
+        name = _BUILTIN.sub(r"\1", name)
+        name = _IMPORT.sub(lambda match: match[1].replace("_dot_", "."), name)
+    name = _ROOT.sub(r"\1", name)
+    if "modules" in name or "parameters" in name or "buffers" in name:
+        name = _REGISTRY.sub(lambda match: f".{match[1]}" if match[1].isidentifier() else f"[{match[1]}]", name)
+    return _DICTIONARY.sub(r".\1", name) if "__dict__" in name else name
+
+
+def user_expression(source: object) -> str | None:
+    """Return the source in the user's terms; None if it has no expression."""
+    name = source_name(source)
+    return None if name is None else as_the_user_wrote(name)
+
+
+@functools.cache
+def functions_of_sources() -> dict[str, Any]:
+    """Return the functions that expressions of sources may call (torch/_dynamo/guards.py)."""
+    torch = sys.modules["torch"]
+    guards = sys.modules["torch._dynamo.guards"]
+    known = getattr(guards, "_get_closure_vars", None)
+    return {**(known() if known is not None else getattr(guards, "CLOSURE_VARS", {})), "___as_tensor": torch.as_tensor}
+
+
+Step = tuple[str, Any]
+"""``("local", name)``, ``("global", name)``, ``("attribute", name)``, ``("item", key)``, ``("type", None)`` ..."""
+
+
+def steps_of(source: object) -> list[Step] | None:
+    """Return the steps from the frame to the object, outermost first; None if a step has no simple form."""
+    steps: list[Step] = []
+    while source is not None:
+        kind = type(source).__name__
+        if kind in _ROOTS:
+            name = _ROOTS[kind]
+            return [*reversed([*steps, (name, getattr(source, f"{name}_name"))])]
+        if kind in _NAMED:
+            step, attribute = _NAMED[kind]
+            steps.append((step, getattr(source, attribute) if attribute else None))
+        elif kind not in _TRANSPARENT:
+            return None
+        source = getattr(source, "base", None)
+    return None
+
+
+_ROOTS = {"LocalSource": "local", "SyntheticLocalSource": "local", "GlobalSource": "global"}
+_NAMED = {
+    "AttrSource": ("attribute", "member"),
+    "GenericAttrSource": ("attribute", "member"),
+    "ParamBufferSource": ("attribute", "member"),
+    "UnspecializedParamBufferSource": ("attribute", "member"),
+    "GradSource": ("attribute", "member"),
+    "DictGetItemSource": ("item", "index"),
+    "GetItemSource": ("item", "index"),
+    "ListGetItemSource": ("item", "index"),
+    "TypeSource": ("type", None),
+    "TypeMROSource": ("mro", None),
+    "TypeDictSource": ("type dictionary", None),
+    "CodeSource": ("code", None),
+    "ClosureSource": ("closure", None),
+    "DefaultsSource": ("default", "idx_key"),
+}
+_TRANSPARENT = frozenset(
+    {
+        "NNModuleSource",
+        "UnspecializedNNModuleSource",
+        "UnspecializedBuiltinNNModuleSource",
+        "FSDPNNModuleSource",
+        "OptimizerSource",
+        "SkipGuardSource",
+    }
+)
