@@ -40,16 +40,18 @@ vscode: $(READY) $(TYPESCRIPT_READY)  ## Open a real VS Code with the extension 
 CORE := -m "not long"
 LONG := -m long
 
-# Their output comes in order, where make can do that.
+# A browser's test waits much: the others use that time.
+SIDE_BY_SIDE := $(BIN)/python -m tests.side_by_side
+
+# The output of checks comes in order, where make can do that.
 IN_ORDER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 test: $(READY) $(TYPESCRIPT_READY)  ## Lint, types, the tests of every feature: before each commit
 	@$(MAKE) --jobs=2 $(IN_ORDER) check check-typescript
-	@$(MAKE) unit-core
-	@$(MAKE) vscode-core
+	@$(SIDE_BY_SIDE) "$(MAKE) unit-core" "$(MAKE) vscode-core"
 
 test-long: $(READY) $(RELEASE_READY) $(DOCS_READY) $(TYPESCRIPT_READY)  ## The tests that "make test" leaves out
-	@$(MAKE) --jobs=2 unit-long vscode-long  # a browser's test waits much: the others use that time
+	@$(SIDE_BY_SIDE) "$(MAKE) unit-long" "$(MAKE) vscode-long"
 
 test-all: test test-long  ## Every test
 
