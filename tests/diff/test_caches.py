@@ -281,14 +281,15 @@ def test_a_setting_that_differs_is_tried(tmp_path: Path, capfd: pytest.CaptureFi
 def test_a_trial_that_does_not_help_is_reported_as_such(program_and_report: tuple[Path, JsonCaches]) -> None:
     path, found = program_and_report
     trials = {name: each for each in trials_of(found) for name, _ in each.compiles}
-    assert trials.keys() == {"setting", "option", "threads"}
+    assert trials.keys() == {"setting", "option", "threads", "freezing"}
+    assert [name for name, trial in trials.items() if trial.is_of_both] == ["freezing"]
     assert trials["threads"].variables == {"OMP_NUM_THREADS": "1"}
     assert trials["option"].settings == {"_inductor.max_fusion_size": 32}
     missed = _of(found, "threads")
     run = Run(str(path), [_compiled(missed)])
-    still = _of(with_answers(found, trials["threads"], found, run), "threads")
+    still = _of(with_answers(found, trials["threads"], found, run, run), "threads")
     assert still.served_when_tried is False
-    nothing = with_answers(found, trials["threads"], found, Run(str(path), []))
+    nothing = with_answers(found, trials["threads"], found, Run(str(path), []), run)
     assert _of(nothing, "threads").served_when_tried is None, "it was not compiled"
 
 

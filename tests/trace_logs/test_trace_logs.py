@@ -294,17 +294,21 @@ def test_memory_does_not_grow_with_a_log(logs: Path, tmp_path: Path) -> None:
     )
     log, found = tmp_path / "large.log", []
     for size in (10_000_000, 60_000_000):
-        copies = size // len(text)
-        with log.open("w") as file:
-            for number in range(copies):
-                # Each copy has other compiles.
-                file.write(text.replace('"frame_id": ', f'"frame_id": {number + 1}'))
+        copies = _write_large(log, text, size)
         done = subprocess.run([sys.executable, "-c", script, str(log)], capture_output=True, check=True, text=True)
         compiled, kilobytes = map(int, done.stdout.split())
         assert compiled == copies * len(compiles(logs / "breaks"))
         found.append(kilobytes * 1024)
     # It is 0.24: 14 compiles in each MB. A reader that keeps the texts has 0.56.
     assert (found[1] - found[0]) / 50_000_000 < 0.4, found
+
+
+def _write_large(log: Path, text: str, size: int) -> int:
+    """Write copies of a log, each with other compiles; return how many."""
+    copies = size // len(text)
+    with log.open("w") as file:
+        file.writelines(text.replace('"frame_id": ', f'"frame_id": {number + 1}') for number in range(copies))
+    return copies
 
 
 def test_the_beginning_of_a_log_that_takes_long_is_reported_at_once(
@@ -320,6 +324,62 @@ def test_the_beginning_of_a_log_that_takes_long_is_reported_at_once(
     assert mark
     assert "0 compiles" in first
     assert "4 compiles" in whole
+
+
+def _compiles_on(page: str) -> int:
+    return int(re.findall(r"<b>(\d+)</b><span>compiles", page)[0])
+
+
+_RELOADS = "http-equiv='refresh'"
+
+
+def test_a_page_of_the_beginning_is_opened_and_then_replaced(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, opened = tmp_path / "large.log", list[str]()
+    copies = _write_large(log, chosen_log(logs / "breaks").read_text(), 12_000_000)
+    page = log.with_suffix(".html")
+    monkeypatch.setattr("dynamo_dap.commands.report._FIRST_PAGE_SECONDS", 0.0)
+    monkeypatch.setattr("webbrowser.open", lambda _: opened.append(page.read_text()))
+    assert main(["--html", str(log)]) == 0
+    (first,) = opened
+    assert _RELOADS in first
+    assert "MB so far" in first
+    assert _compiles_on(first) < copies
+    whole = page.read_text()
+    assert _RELOADS not in whole
+    assert "so far" not in whole
+    assert _compiles_on(whole) == copies * len(compiles(logs / "breaks"))
+    assert capsys.readouterr().out.split() == [str(page)]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["large.html", "large.log"]
+
+
+def test_a_page_of_the_beginning_does_not_wait_for_a_reading_that_was_stopped(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    log = tmp_path / "dedicated_log_torch_trace_x.log"
+    shutil.copy(chosen_log(logs / "breaks"), log)
+    monkeypatch.setattr("dynamo_dap.commands.report._FIRST_PAGE_SECONDS", 0.0)
+    monkeypatch.setattr("webbrowser.open", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--html", str(log)])
+    page = log.with_suffix(".html").read_text()
+    assert "the reading was stopped" in page
+    assert _RELOADS not in page
+
+
+def test_a_terminal_shows_how_much_of_a_log_was_read(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr("dynamo_dap.commands.report._FIRST_PAGE_SECONDS", 0.0)
+    monkeypatch.setattr("dynamo_dap.commands.report._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(
+        "dynamo_dap.commands.report.Console", lambda stderr: Console(file=shown, force_terminal=True, width=200)
+    )
+    assert main(["--json", str(logs / "recompiles")]) == 0
+    assert "% of 0." in shown.getvalue()
 
 
 def test_hostile_contents(logs: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.calls.folder import BadFolder, read_snapshot
+from dynamo_dap.commands.cache_edits import edits_to_try
 from dynamo_dap.commands.saved_calls import may_run
 from dynamo_dap.diff.cache_trials import trials_of, with_answers
 from dynamo_dap.diff.caches import what_is_not_cached
@@ -124,12 +125,13 @@ def report_caches(
 ) -> int:
     """Run or read both with one cache, empty at first, and report what the second compiles again.
 
-    With ``tries``, the second runs again with those settings of the first that its keys differ in.
+    With ``tries``, the second runs again with those settings of the first that its keys differ in, and both with the
+    edits that are known for a cause.
 
     Raises:
         CannotCompare: there is nothing to report.
     """
-    given, side = other
+    (given_one, side_one), (given, side) = one, other
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-caches-", ignore_cleanup_errors=True) as folder:
         caches, filled = Path(folder, "caches"), Path(folder, "filled")
         caches.mkdir()
@@ -138,14 +140,24 @@ def report_caches(
             shutil.copytree(caches, filled, symlinks=True)
         second = read_side(given, side, cache_folder=str(caches))
         found = what_is_not_cached(first, second)
-        for trial in trials_of(found) if tries else ():
+        trials = trials_of(found) if tries else []
+        if tries and isinstance(side_one, RunCommand):
+            trials += edits_to_try(found, trials, second, Path(folder))
+        for trial in trials:
             assert isinstance(side, RunCommand)
-            sys.stderr.write(f"dynamo-dap: running {names[1]} again with {trial}\n")
+            which = " and ".join(names) if trial.is_of_both else names[1]
+            sys.stderr.write(f"dynamo-dap: running {which} again with {trial}\n")
             # A run puts its own entries there.
             shutil.rmtree(caches)
-            shutil.copytree(filled, caches, symlinks=True)
+            before = first
+            if trial.is_of_both:
+                assert isinstance(side_one, RunCommand)
+                caches.mkdir()
+                before = read_side(given_one, trial.applied(side_one), cache_folder=str(caches))
+            else:
+                shutil.copytree(filled, caches, symlinks=True)
             again = read_side(given, trial.applied(side), cache_folder=str(caches))
-            found = with_answers(found, trial, what_is_not_cached(first, again), again)
+            found = with_answers(found, trial, what_is_not_cached(before, again), again, second)
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
@@ -187,7 +199,8 @@ def _parser() -> argparse.ArgumentParser:
         "--try",
         dest="tries",
         action="store_true",
-        help="with --caches: run B again with each setting of A that differs, and report whether that is a hit",
+        help="with --caches: run B again with each setting of A that differs, and both with edits on copies; report "
+        "whether that is a hit",
     )
     parser.add_argument(
         "--ranks",

@@ -100,7 +100,7 @@ def print_trials(trials: Sequence[Trial]) -> None:
     for trial in trials:
         _report(trial.text())
         if trial.fix.edits:
-            _report(_as_diff(trial.fix))
+            _report("\n".join(f"    {line}" for line in diff_of(trial.fix)))
 
 
 def known_fixes(record: Record, path: str, line: int) -> list[Fix]:
@@ -208,12 +208,13 @@ def apply_fix(fix: Fix) -> list[str]:
     return list(documents)
 
 
-def _as_diff(fix: Fix) -> str:
+def diff_of(fix: Fix) -> list[str]:
+    """Return the edits of a fix as a unified diff."""
     lines: list[str] = []
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
         after = edited(document, fix.edits).split("\n")
         lines += difflib.unified_diff(document.lines, after, document.path, document.path, lineterm="", n=1)
-    return "\n".join(f"    {line}" for line in lines)
+    return lines
 
 
 def _report(text: str, file: Any = None) -> None:

@@ -14,6 +14,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from rich.console import Console
+from rich.markup import escape
+
 from dynamo_dap.commands.fix import known_fixes, print_trials, settings_of
 from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_for_untrusted
 from dynamo_dap.commands.trial import runner_of, try_fixes
@@ -41,8 +44,6 @@ from dynamo_dap.records.precompiled_programs import (
 )
 from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.records.saved_caches import is_saved_cache, read_saved_cache
-from dynamo_dap.records.stack_tree import print_stacks
-from dynamo_dap.records.text_report import print_report
 from dynamo_dap.trace_logs.contents import contents_of, text_of, write_chromium_events
 from dynamo_dap.trace_logs.logs import (
     Mappings,
@@ -53,10 +54,10 @@ from dynamo_dap.trace_logs.logs import (
     logs_in,
     mappings_of,
     read_ranks,
-    read_trace,
 )
 
 _FIRST_PAGE_SECONDS = 1.0
+_PROGRESS_SECONDS = 1.0
 
 
 def main(arguments: list[str]) -> int:
@@ -78,8 +79,6 @@ def main(arguments: list[str]) -> int:
     if options.contents is not None or options.chromium_events or options.map:
         reader.error("--contents, --chromium-events and --map are for the trace logs that TORCH_TRACE makes: give one")
     status = report.main(reader, options)
-    if status == 0 and options.stacks:
-        print_stacks(read_record(report.chosen_record(options.record)), report.report_console())
     if status != 0 or not options.try_all:
         return status
     try:
@@ -119,27 +118,24 @@ def _of_trace(reader: argparse.ArgumentParser, options: argparse.Namespace) -> i
         return _write_events(chosen_log(options.record), options.chromium_events)
     if options.contents is not None:
         return _print_contents(chosen_log(options.record), options.contents)
-    is_plain = not (options.json or options.html or options.ranks)
     source = report.Source(
-        read=lambda path: _read(path, mappings) if is_plain else read_trace(path, mappings),
+        read=lambda path, show_beginning: _read(path, mappings, show_beginning),
         ranks=lambda path: read_ranks(path, mappings),
         others=lambda path: [log for log in logs_in(path) if log != chosen_log(path)] if path.is_dir() else [],
     )
-    status = report.main(reader, options, source)
-    if status == 0 and options.stacks:
-        print_stacks(read_trace(options.record, mappings), report.report_console())
-    return status
+    return report.main(reader, options, source)
 
 
-def _read(path: Path, mappings: Mappings) -> Record:
-    """Read a log; of one that takes long, print in a terminal what its beginning says."""
+def _read(path: Path, mappings: Mappings, show_beginning: Callable[[report.Reading], None]) -> Record:
+    """Read a log; of one that takes long, show what its beginning says, and the progress in a terminal."""
     reader = TraceReader(path, mappings)
-    console = report.report_console()
-    if console.is_terminal and not reader.read(_FIRST_PAGE_SECONDS):
-        print_report(reader.record, console)
-        size = reader.log.stat().st_size / 1e9
-        console.print(f"[bold]This is the beginning of {size:.1f} GB. Below is the report on all of it.[/bold]\n")
-    reader.read()
+    if reader.read(_FIRST_PAGE_SECONDS):
+        return reader.record
+    show_beginning(reader)
+    console = Console(stderr=True)
+    with console.status(f"Reading {reader.log.name}") as status:
+        while not reader.read(_PROGRESS_SECONDS):
+            status.update(escape(f"Reading {reader.log.name}: {reader.progress()}"))
     return reader.record
 
 

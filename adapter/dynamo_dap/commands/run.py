@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
         "--try",
         dest="tries",
         action="store_true",
-        help="with --cold --warm: run again with each setting of the cold run that differs, and report whether that is "
-        "a hit",
+        help="with --cold --warm: run again with each setting of the cold run that differs, and with edits on copies; "
+        "report whether that is a hit",
     )
     add_program(parser)
     return parser

@@ -1,8 +1,12 @@
-"""Chooses the settings of the first run that may make the second run hit the caches. It has no side effects."""
+"""Chooses the changes that may make the second run hit the caches: settings of the first run. It has no side effects.
+
+Edits of the program are changes, too: ``commands.cache_edits`` finds them.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,28 +19,45 @@ _INDUCTOR = "inductor_config["
 _THREADS = "cpp_runtime_thread_count"
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
 
+_FREEZING = "_inductor.freezing"
+_FROZEN = re.compile("freezing|frozen")
+
 MOST = 5
-"""Runs."""
+"""Changes."""
 Setting = bool | int | float | str | None
 
 
 @dataclass
 class CacheTrial:
-    """The changes for one more run of the second program, and the compiles that they may help."""
+    """The changes for more runs, and the compiles that they may help."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
     """In the form of ``torchConfig``."""
     variables: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
+    """The edited copies of files."""
+    title: str = ""
+    """What the edit does."""
+    edit: list[str] = field(default_factory=list)
+    """The edit as a diff."""
+    is_of_both: bool = False
+    """Whether the first run, which fills the caches, needs the changes, too."""
     compiles: set[tuple[str, str]] = field(default_factory=set)
     """The compiles that it may help, by function and id."""
 
     def __str__(self) -> str:
+        if self.title:
+            return self.title
         pairs = [*self.variables.items(), *((f"torch.{name}", value) for name, value in self.settings.items())]
         return ", ".join(f"{name}={value}" for name, value in pairs)
 
     def applied(self, side: RunCommand) -> RunCommand:
-        """Return the command with these settings."""
-        description = msgspec.structs.replace(side.description, settings={**side.description.settings, **self.settings})
+        """Return the command with these changes."""
+        description = msgspec.structs.replace(
+            side.description,
+            settings={**side.description.settings, **self.settings},
+            copies={**side.description.copies, **self.copies},
+        )
         return RunCommand(side.python, description, {**side.variables, **self.variables}, side.folder)
 
 
@@ -52,7 +73,7 @@ def trials_of(found: JsonCaches) -> list[CacheTrial]:
             continue
         trial = next((each for each in trials if (each.settings, each.variables) == wanted), None)
         if trial is None and len(trials) < MOST:
-            trial = CacheTrial(*wanted)
+            trial = CacheTrial(*wanted, is_of_both=_FREEZING in wanted[0])
             trials.append(trial)
         if trial is not None:
             trial.compiles.add((missed.function, missed.compile))
@@ -63,6 +84,8 @@ def _wanted(missed: NotCached) -> tuple[dict[str, Setting], dict[str, str]] | No
     """Return the settings and variables of the first run, if these are all that differs."""
     settings: dict[str, Setting] = {}
     variables: dict[str, str] = {}
+    if missed.reasons and all(_FROZEN.search(reason) for reason in missed.reasons):
+        return {_FREEZING: False}, {}
     if missed.diff or missed.reasons or not missed.parts:
         return None
     for part in missed.parts:
@@ -82,8 +105,11 @@ def _wanted(missed: NotCached) -> tuple[dict[str, Setting], dict[str, str]] | No
     return settings, variables
 
 
-def with_answers(found: JsonCaches, trial: CacheTrial, third: JsonCaches, run: Run) -> JsonCaches:
-    """Return ``found`` with the answers of a trial, whose run is ``run``, and ``third`` what it compiled again."""
+def with_answers(found: JsonCaches, trial: CacheTrial, third: JsonCaches, run: Run, before: Run) -> JsonCaches:
+    """Return ``found`` with the answers of a trial, whose run is ``run``, and ``third`` what it compiled again.
+
+    ``before`` is the run without the change.
+    """
     missed = {(each.function, each.compile) for each in third.not_cached}
     compiled = {
         (function.name, one.id)
@@ -91,9 +117,16 @@ def with_answers(found: JsonCaches, trial: CacheTrial, third: JsonCaches, run: R
         for function, one in record.compiles()
         if one.state == "compiled" and one.lookups
     }
+    is_same = (run.status, run.output) == (before.status, before.output) if trial.edit else None
     answers = [
-        msgspec.structs.replace(each, served_when_tried=(each.function, each.compile) not in missed)
-        if (each.function, each.compile) in trial.compiles & compiled
+        msgspec.structs.replace(
+            each,
+            served_when_tried=key not in missed if key in compiled else None,
+            tried=str(trial),
+            edit=trial.edit,
+            prints_the_same=is_same,
+        )
+        if (key := (each.function, each.compile)) in trial.compiles
         else each
         for each in found.not_cached
     ]

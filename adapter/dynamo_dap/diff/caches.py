@@ -73,6 +73,7 @@ _REASONS = (
     ),
 )
 _FUNCTION = re.compile(r"Function name: (?P<name>\w+)")
+NUMBER = "A number in the graph differs in each run: pass it as a tensor."
 
 
 def what_is_not_cached(one: Run, other: Run) -> JsonCaches:
@@ -131,7 +132,7 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
     if any(part.name == GRAPH for part in parts) and counterpart is not None:
         diff, place = _graph_diff(counterpart, compiled)
         if diff and len({_NUMBER.sub("#", line[1:]) for line in diff if line[:1] in "-+"}) * 2 == _changed(diff):
-            advice.append("A number in the graph differs in each run: pass it as a tensor.")
+            advice.append(NUMBER)
         said = (
             "the graph differs"
             if diff

@@ -89,7 +89,13 @@ class NotCached(Struct, rename="camel", frozen=True):
     """The difference of the graphs: lines of A begin with ``-``, those of B with ``+``."""
     advice: list[str]
     served_when_tried: bool | None = None
-    """With ``--try``: whether the caches served it with the settings of the first run; None if not tried."""
+    """With ``--try``: whether the caches served it with the change that was tried; None if they were not asked."""
+    tried: str | None = None
+    """The change: a setting of the first run, or an edit of the program. None if no change was tried."""
+    edit: list[str] = []
+    """The edit as a diff."""
+    prints_the_same: bool | None = None
+    """Whether the program with the edit prints the same, and has the same exit status; None without an edit."""
 
 
 class JsonCaches(Struct, rename="camel", frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from dynamo_dap.diff.model import Difference, JsonCaches, JsonDiff, KeyPart
+from dynamo_dap.diff.model import Difference, JsonCaches, JsonDiff, KeyPart, NotCached
 from dynamo_dap.diff.sides import Run
 from dynamo_dap.records.items import at
 from dynamo_dap.records.model import Place
@@ -15,7 +15,7 @@ from dynamo_dap.records.texts import counted, recorded_line
 _LINES = 40
 _MORE = 20
 _VALUE = 100
-_TRIED = {None: "not tried", True: "tried, it is a hit", False: "tried, it is still a miss"}
+_TRIED = {None: "tried, it is not compiled then", True: "tried, it is a hit", False: "tried, it is still a miss"}
 _COUNTS = ("compiles", "graphs", "operations", "breaks", "recompiles", "guards")
 
 
@@ -40,7 +40,7 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
         lines += [part_text(part, names) for part in each.parts]
         lines += [each.text] if each.text else []
         lines += [f"  {line}" for line in each.diff[:_LINES]]
-        for line in [*lines, *(f"Do ({_TRIED[each.served_when_tried]}): {advice}" for advice in each.advice)]:
+        for line in [*lines, *(f"Do ({_tried(each)}): {advice}" for advice in each.advice), *_edit(each)]:
             console.print(f"  {line}", markup=False)
     if len(found.not_cached) > _MORE:
         console.print(f"\nand {counted(len(found.not_cached) - _MORE, 'other')}: --json")
@@ -48,6 +48,18 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
         if side.exit_status:
             console.print(f"\nThe exit status of {name} is {side.exit_status}.")
     _print_numbers(found, console, names)
+
+
+def _tried(missed: NotCached) -> str:
+    return "not tried" if missed.tried is None else _TRIED[missed.served_when_tried]
+
+
+def _edit(missed: NotCached) -> Iterator[str]:
+    """Yield the edit that was tried, and what the program with it prints."""
+    if missed.edit:
+        prints = "the same" if missed.prints_the_same else "something else, or its exit status is another"
+        yield f"Tried: {missed.tried}. The program prints {prints}."
+        yield from (f"  {line}" for line in missed.edit)
 
 
 def part_text(part: KeyPart, names: tuple[str, str] = ("A", "B")) -> str:

@@ -34,15 +34,19 @@ _HOW_TO_TRACE = (
 LinkOf = Callable[[Compile], str | None]
 
 
-def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks: str = "") -> Iterator[str]:
+def html_report(
+    record: Record, links: Mapping[str, str], link_of: LinkOf, ranks: str = "", *, part: str = "", reloads: bool = False
+) -> Iterator[str]:
     """Yield the page in parts: that of a large trace log would not fit into memory beside the record.
 
     ``links`` lead to torch's own reports, and ``link_of`` returns a compile's address there. ``ranks`` is a part of a
-    page about all ranks of the job, if the record belongs to one.
+    page about all ranks of the job, if the record belongs to one. ``part`` says which part of a trace log was read, if
+    not all of it; the page ``reloads`` until another one replaces it.
     """
     program = " ".join(record.started.program) if record.started else "?"
     scripts = [page_file("records", name) for name in ("chart.min.js", "chart-zoom.min.js", "page.js")]
     body = itertools.chain(
+        [f"<p class='note part'>{escape(part)}</p>"] if part else [],
         _head(record, program, {"All ranks": "#ranks"} if ranks else {}, links),
         [f"<h2 id='ranks'>All ranks</h2>{ranks}"] if ranks else [],
         ["<h2 id='to-do'>What to do</h2>"],
@@ -57,7 +61,8 @@ def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks
         _skipped(record),
         [] if links else [_HOW_TO_TRACE],
     )
-    return html_shell(f"{program}: torch.compile", page_file("records", "page.css"), body, scripts)
+    title = f"{program}: torch.compile"
+    return html_shell(title, page_file("records", "page.css"), body, scripts, reloads=reloads)
 
 
 # -- head ----------------------------------------------------------------------------------------------------------

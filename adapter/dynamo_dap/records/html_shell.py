@@ -14,15 +14,22 @@ from importlib import resources
 
 from dynamo_dap.protocol.output_files import HTML_MARK
 
+_RELOAD = "<meta http-equiv='refresh' content='5'>"
 
-def html_shell(title: str, style: str, body: Iterable[str], scripts: Sequence[str]) -> Iterator[str]:
-    """Yield the page in parts. ``title`` is a text; ``body`` is markup with texts already escaped."""
+
+def html_shell(
+    title: str, style: str, body: Iterable[str], scripts: Sequence[str], *, reloads: bool = False
+) -> Iterator[str]:
+    """Yield the page in parts. ``title`` is a text; ``body`` is markup with texts already escaped.
+
+    A page that ``reloads`` shows what replaces it.
+    """
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
     yield (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}\n"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        "<meta name='viewport' content='width=device-width'>\n"
+        f"<meta name='viewport' content='width=device-width'>{_RELOAD if reloads else ''}\n"
         f"<title>{escape(title)}</title><style>{style}</style></head><body>\n"
     )
     yield from (f"{part}\n" for part in body)

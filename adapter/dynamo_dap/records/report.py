@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from rich.console import Console
 
-from dynamo_dap.protocol.output_files import write_output
+from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.events import Ended, Record, Started
 from dynamo_dap.records.file import RecordScan, UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in, records_of_others
@@ -29,6 +30,7 @@ from dynamo_dap.records.html_report import html_report
 from dynamo_dap.records.model import Compile, CompiledFunction, Counts, SkippedFrame
 from dynamo_dap.records.rank_report import print_ranks, ranks_as_html
 from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
+from dynamo_dap.records.stack_tree import print_stacks
 from dynamo_dap.records.text_report import print_report
 
 _TLPARSE_SECONDS = 120
@@ -39,11 +41,22 @@ _OTHERS = 8
 """Listed records of child processes."""
 
 
+class Reading(Protocol):
+    """Reads a file that takes long."""
+
+    record: Record
+    """What was read so far."""
+
+    def progress(self) -> str:
+        """Return which part was read, as ``43% of 2.1 GB``."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Where records come from: our own files, or those of another program."""
 
-    read: Callable[[Path], Record] = read_record
+    read: Callable[[Path, Callable[[Reading], None]], Record] = lambda path, _: read_record(path)
+    """Reads a file; one that takes long is given to the function once its beginning was read."""
     ranks: Callable[[Path], dict[int, Record]] = records_of_ranks
     others: Callable[[Path], list[Path]] = records_of_others
     """Returns the other files of the same run."""
@@ -56,13 +69,18 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: S
         reader.error("--ranks cannot be combined with --html, whose page of a rank includes it, or --tlparse")
     if options.try_all and (options.html or options.tlparse or options.json or options.ranks):
         reader.error("--try cannot be combined with --html, --json, --tlparse or --ranks")
+    if options.stacks and (options.html or options.tlparse or options.json or options.ranks):
+        reader.error("--stacks cannot be combined with --html, whose page has the stacks, --json, --tlparse or --ranks")
     try:
         file = chosen_record(options.record)
         if options.ranks:
             return _compare_ranks(source.ranks(file), as_json=options.json)
-        record = source.read(file)
+        beginning = _Beginning(options, file)
+        with beginning:
+            record = source.read(file, beginning.show)
         if options.html:
-            return _shown(write_page(record, file, source), show=not options.no_browser)
+            page = write_page(record, file, source)
+            return 0 if beginning.page == page else _shown(page, show=not options.no_browser)
         if options.tlparse:
             return _shown(_tlparse(record, file), show=not options.no_browser)
     except UnreadableRecord as problem:
@@ -75,7 +93,41 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: S
         console = report_console()
         print_report(record, console)
         _report_others(record, file, source.others(file), console)
+        if options.stacks:
+            print_stacks(record, console)
     return 0
+
+
+class _Beginning:
+    """Shows what the beginning of a large log says, as long as the rest is read."""
+
+    def __init__(self, options: argparse.Namespace, file: Path) -> None:
+        self.page: Path | None = None
+        """The page of the beginning, if it was shown."""
+        self._options = options
+        self._file = file
+        self._reading: Reading | None = None
+
+    def show(self, reading: Reading) -> None:
+        """Print it in a terminal, or open it as a page, which reloads until the page of the whole log replaces it."""
+        self._reading, console = reading, report_console()
+        if self._options.html:
+            part = f"This page is about {reading.progress()} so far. It reloads until the whole log was read."
+            self.page = write_page(reading.record, self._file, part=part, reloads=True)
+            _shown(self.page, show=not self._options.no_browser)
+        elif console.is_terminal and not self._options.json:
+            print_report(reading.record, console)
+            beginning = f"This is the beginning: {reading.progress()}. Below is the report on all of it."
+            console.print(f"[bold]{beginning}[/bold]\n")
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is not None and self._reading is not None and self.page is not None:
+            # Without another page, this one would promise the rest forever.
+            part = f"This page is about {self._reading.progress()}: then the reading was stopped."
+            write_page(self._reading.record, self._file, part=part)
 
 
 def report_console() -> Console:
@@ -193,8 +245,12 @@ def _ranks_beside(record: Record, file: Path, source: Source) -> str:
         return f"<p class='note'>{escape(str(problem))}</p>"
 
 
-def write_page(record: Record, file: Path, source: Source | None = None) -> Path:
+def write_page(
+    record: Record, file: Path, source: Source | None = None, *, part: str = "", reloads: bool = False
+) -> Path:
     """Write the report as a page beside the record, and return its path.
+
+    For ``part`` and ``reloads`` see ``html_report``.
 
     Raises:
         UnreadableRecord: it cannot be written.
@@ -211,10 +267,16 @@ def write_page(record: Record, file: Path, source: Source | None = None) -> Path
         record,
         _links_to(trace),
         lambda compiled: _page_of(compiled, trace),
-        _ranks_beside(record, file, source or Source()),
+        _ranks_beside(record, file, source or Source()) if not part else "",
+        part=part,
+        reloads=reloads,
     )
+    # A browser may reload the page that this one replaces.
+    written = page.with_name(f".{page.name}.part")
     try:
-        write_output(page, parts, is_private=True)
+        check_output(page)
+        write_output(written, parts, is_private=True)
+        written.replace(page.resolve())
     except OSError as error:
         raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
     return page

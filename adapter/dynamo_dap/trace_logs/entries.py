@@ -78,6 +78,8 @@ class LogReader:
         """How many entries there were, unwanted ones included."""
         self.unreadable = 0
         """Pieces that are not entries, or too long."""
+        self.position = 0
+        """How many bytes were read."""
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the entries. Raises ``OSError``."""
@@ -90,7 +92,7 @@ class LogReader:
     def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
         """Yield the text from each start of an entry to the next."""
         rest = b""
-        while block := file.read(_BLOCK):
+        while block := self._block(file):
             # The end of a block may cut a start in two.
             searched = max(0, len(rest) - 16)
             rest += block
@@ -105,10 +107,14 @@ class LogReader:
         if rest:
             yield rest.removesuffix(b"\n")
 
-    @staticmethod
-    def _skip_long(file: BinaryIO) -> bytes:
+    def _block(self, file: BinaryIO) -> bytes:
+        block = file.read(_BLOCK)
+        self.position += len(block)
+        return block
+
+    def _skip_long(self, file: BinaryIO) -> bytes:
         tail = b""
-        while block := file.read(_BLOCK):
+        while block := self._block(file):
             tail = tail[-16:] + block
             match = _START.search(tail)
             if match is not None:

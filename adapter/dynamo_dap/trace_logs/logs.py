@@ -103,6 +103,12 @@ class TraceReader:
         self._entries = iter(self._log_reader)
         self._process = 0
 
+    def progress(self) -> str:
+        """Return which part was read, as ``43% of 2.1 GB``."""
+        size = self.log.stat().st_size
+        share = min(99, 100 * self._log_reader.position // max(1, size))
+        return f"{share}% of {size / 1e9:.1f} GB" if size >= 1e9 else f"{share}% of {size / 1e6:.1f} MB"
+
     def read(self, seconds: float = math.inf) -> bool:
         """Continue to read for about ``seconds``; return whether the end is reached.
 
