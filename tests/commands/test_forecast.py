@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.launch.warm_ups import Attempts, find_warm_up
+from dynamo_dap.debuggee.launch.warm_ups import RealCalls, find_warm_up
 from tests.client.environments import alone, python_option
 from tests.client.timeline import DEADLINE
 
@@ -318,8 +318,8 @@ class _Entries:
         return frozenset().union(*self.entries)
 
     @property
-    def attempts(self) -> Attempts:
-        return Attempts(self.entries.clear, self.call, self.served)
+    def real_calls(self) -> RealCalls:
+        return RealCalls(self.entries.clear, self.call, self.served)
 
 
 @pytest.mark.parametrize("number", range(30))
@@ -330,7 +330,7 @@ def test_no_list_is_shorter_than_the_warm_up(number: int) -> None:
     kind_of = {size: rng.randrange(kinds) for size in sizes}
     regions = [frozenset(size for size in sizes if kind_of[size] == kind) for kind in range(kinds)]
     function = _Entries([each for each in regions if each], first_is_static=rng.random() < 0.7)
-    found = find_warm_up(function.attempts, sizes)
+    found = find_warm_up(function.real_calls, sizes)
     assert function.served() == set(sizes)
     assert len(found.sizes) == found.least
     for shorter in itertools.product(sizes, repeat=found.least - 1):
@@ -348,7 +348,7 @@ def test_a_size_that_the_function_refuses_is_left_out_of_the_warm_up() -> None:
             raise IndexError("no first row")
         function.call(size, varies)
 
-    found = find_warm_up(Attempts(function.entries.clear, call, function.served), range(9))
+    found = find_warm_up(RealCalls(function.entries.clear, call, function.served), range(9))
     assert (found.sizes, found.least, list(found.failing)) == ([1, 2], 2, [0])
 
 

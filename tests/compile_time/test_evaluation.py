@@ -427,7 +427,7 @@ def test_statements_keep_names_of_the_debugger() -> None:
 def test_statements_that_assign_to_the_frame_ask_for_a_trace_of_their_own() -> None:
     for statement in ("z = 1", "z += 1", "d['k'] = 2", "self.calls = 3", "del xs", "CONFIGURATION = {}"):
         (text,) = values_of(statement, context="repl")
-        assert text.startswith("ChangeAsked")
+        assert text.startswith("ChangesTrace")
 
 
 def test_what_is_printed_goes_to_the_console(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,9 +19,9 @@ import torch
 
 from dynamo_dap.debuggee.values.model import EvaluationError, Value, Variable
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of, present, preview
-from dynamo_dap.debuggee.values.tensor_looks import look
+from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.debuggee.values.tensors import STATISTICS, tensor_text
-from dynamo_dap.protocol.tensor_looks import TensorArguments
+from dynamo_dap.protocol.tensor_requests import TensorArguments
 from tests.client.timeline import DEADLINE
 
 
@@ -315,7 +315,7 @@ def test_elements_are_searched_behind_a_position(
 ) -> None:
     tensor = torch.arange(12.0).view(3, 4)
     tensor[0, 1], tensor[0, 3], tensor[2, 3], tensor[1, 0] = 0.1, NAN, NAN, INF
-    found = look(tensor, TensorArguments("match", find=find, after=after)).match
+    found = part_of_tensor(tensor, TensorArguments("match", find=find, after=after)).match
     assert found is not None
     assert (found.index, found.number, found.count) == (index, number, count)
 
@@ -323,13 +323,13 @@ def test_elements_are_searched_behind_a_position(
 @pytest.mark.parametrize(("find", "problem"), [("> 99", "no element matches"), ("x + 1", "search for nan, inf")])
 def test_a_search_without_a_match_says_so(find: str, problem: str) -> None:
     with pytest.raises(EvaluationError, match=problem):
-        look(torch.ones(3), TensorArguments("match", find=find))
+        part_of_tensor(torch.ones(3), TensorArguments("match", find=find))
 
 
 def test_a_search_goes_through_all_parts_of_a_large_tensor() -> None:
     tensor = torch.zeros(3, 2**20 + 5, 1)
     tensor[2, 7] = 1
-    found = look(tensor, TensorArguments("match", find="1")).match
+    found = part_of_tensor(tensor, TensorArguments("match", find="1")).match
     assert found is not None
     assert (found.index, found.position) == ([2, 7, 0], 2 * (2**20 + 5) + 7)
 

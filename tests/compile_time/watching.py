@@ -11,8 +11,8 @@ from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_tensor
 from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.trace.symbolic_scopes import graph_source, scopes_of
 from dynamo_dap.debuggee.values.model import Children, Variable
-from dynamo_dap.debuggee.values.tensor_looks import look
-from dynamo_dap.protocol.tensor_looks import ELEMENTS, TENSOR_PARTS, TensorArguments
+from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
+from dynamo_dap.protocol.tensor_requests import ELEMENTS, TENSOR_PARTS, TensorArguments
 from tests.compile_time.samples import WALKS, Once
 
 DEPTH = 3
@@ -124,7 +124,7 @@ class TensorLooker:
                 for part in parts:
                     try:
                         tensor = evaluate_to_tensor(frame, expression, lambda text: None, {})
-                        self.seen[f"{part} of {expression}"] = look(tensor, TensorArguments(part)).text
+                        self.seen[f"{part} of {expression}"] = part_of_tensor(tensor, TensorArguments(part)).text
                     except Exception as problem:  # noqa: BLE001  (most expressions are not tensors)
                         self.seen[f"{part} of {expression}"] = f"{type(problem).__name__}: {problem}"
 

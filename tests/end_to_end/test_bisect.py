@@ -86,8 +86,9 @@ def test_a_wrong_decomposition_is_found(tmp_path: Path) -> None:
     assert status == 1, reported
     assert (found["stage"], found["part"]) == ("aot_eager_decomp_partition", "decomposition")
     assert f"at {program.path}:{program.line('silu')} in step" in found["text"]
-    assert (found["problem"], found["thing"]["name"]) == (f"not {CHECK}", "aten.silu.default")
-    assert found["thing"]["places"] == [{"path": str(program.path), "line": program.line("silu"), "function": "step"}]
+    assert (found["problem"], found["item"]["name"]) == (f"not {CHECK}", "aten.silu.default")
+    assert found["thing"] == found["item"]
+    assert found["item"]["places"] == [{"path": str(program.path), "line": program.line("silu"), "function": "step"}]
     assert "eager (Dynamo's own trace): right" in reported
     _agrees(found, program)
 
@@ -99,8 +100,8 @@ def _agrees(found: Any, program: Fixture) -> None:
     body = json.loads(done.stdout)
     judged = [(each["name"], each["right"]) for each in body["stages"]]
     assert judged == [("eager", True), ("aot_eager", True), (found["stage"], False)]
-    assert body["part"] == f"{KINDS[found['part']]} {found['thing']['name']}"
-    assert (body["path"], body["line"]) == tuple(found["thing"]["places"][0][name] for name in ("path", "line"))
+    assert body["part"] == f"{KINDS[found['part']]} {found['item']['name']}"
+    assert (body["path"], body["line"]) == tuple(found["item"]["places"][0][name] for name in ("path", "line"))
     assert body["operation"] == "torch.nn.functional.silu"
     assert body["ofOperation"]["referenceError"] < 1e-5
     assert body["ofOperation"]["error"] > 0.5
@@ -130,9 +131,9 @@ def test_what_a_lowering_or_a_pass_is(
     reported = msgspec.json.decode(result.read_bytes(), type=BisectedBody)
     assert reported.check is False
     assert reported.count > number
-    assert reported.thing is not None
-    assert (reported.thing.name, reported.thing.gone, reported.thing.made) == (name, *change)
-    assert BisectedPlace(str(program.path), program.line(place), "step") in reported.thing.places
+    assert reported.item is not None
+    assert (reported.item.name, reported.item.gone, reported.item.made) == (name, *change)
+    assert BisectedPlace(str(program.path), program.line(place), "step") in reported.item.places
 
 
 PRINTS = """

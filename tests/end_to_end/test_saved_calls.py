@@ -127,7 +127,7 @@ def test_calls_are_made_again_without_the_program(session: Session, program: Fix
     assert [(each["path"], each["text"]) for each in saved["lost"]] == [("arguments[0].lock", "_thread.lock")]
     assert "notes" not in saved
     session.go_on(at="last")
-    assert "is there already" in session.refusal(RECORD_CALL, {"threadId": 1, "folder": str(first)})
+    assert "is not an empty folder" in session.refusal(RECORD_CALL, {"threadId": 1, "folder": str(first)})
     _saved(session, second)
     session.set_breakpoints(program, "resumed")
     session.go_on(at="resumed")

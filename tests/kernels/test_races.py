@@ -38,7 +38,7 @@ def test_two_programs_that_store_to_one_element(session: Session, name: str) -> 
         program = stop.frame["Program"].texts()
         assert (program["kernel"], program["program_id(0)"], program["grid"]) == ("overlap_kernel", "1", "(3, 1, 1)")
         text = text_of(stop)
-        assert "store to the same of out_ptr" in text
+        assert "store to the same elements of out_ptr" in text
         assert "elements 6, 7 of out_ptr (Tensor f32[24] cpu): program (0, 0, 0)" in text
         assert f"(1, 0, 0) is about to store it at races.py:{PROGRAM.line('overlap')}" in text
         assert "2 of 2 values differ" in text
@@ -58,7 +58,7 @@ def test_a_program_that_stores_what_another_has_loaded(session: Session) -> None
     for _ in range(3):
         stop = session.wait_for_stop("exception", at="shift_store")
         text = text_of(stop)
-        assert "load and store the same of x_ptr" in text
+        assert "load and store the same element" in text
         line = PROGRAM.line("shift_load")
         assert "element 8 of x_ptr (Tensor f32[24] cpu)" in text
         assert f"program (0, 0, 0) has loaded it at races.py:{line}" in text
@@ -71,7 +71,7 @@ def test_a_program_that_loads_what_another_has_stored(session: Session) -> None:
     launch(session, "smooth")
     for _ in range(3):
         stop = session.wait_for_stop("exception", at="smooth_load")
-        assert "store and load the same of x_ptr" in text_of(stop)
+        assert "store and load the same element" in text_of(stop)
         assert "element 7 of x_ptr" in text_of(stop)
         session.resume()
     assert session.wait_for_exit() == 0
@@ -141,7 +141,7 @@ def test_a_filter_that_is_set_within_a_launch_says_from_where_it_looks(session: 
     session.set_breakpoints(PROGRAM)
     stop = session.go_on(at="overlap")
     assert "elements 12, 13 of out_ptr" in text_of(stop)
-    reported = "races in overlap_kernel are looked for from its program (1, 0, 0) on, where the filter was set"
+    reported = "overlap_kernel is checked for races only from its program (1, 0, 0) on"
     assert reported in session.output("important")
     session.request("setExceptionBreakpoints", {"filters": []})
     session.resume()

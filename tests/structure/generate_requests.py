@@ -13,7 +13,7 @@ import textwrap
 from msgspec import Struct, inspect
 
 from dynamo_dap.debuggee.recording.answers import ALWAYS_SHOWN, NOT_SHOWN, GraphBody, GuardsBody, StagesBody
-from dynamo_dap.protocol import cache_entries, comparisons, contract, options, saved_calls, tensor_looks
+from dynamo_dap.protocol import cache_entries, comparisons, contract, options, saved_calls, tensor_requests
 from dynamo_dap.protocol.types import Source
 from dynamo_dap.records.model import CompiledFunction, Graph, Node
 from tests.structure.sources import ROOT
@@ -38,7 +38,7 @@ _REQUESTS: dict[str, tuple[type[Struct] | None, type[Struct] | None]] = {
     "LISTING": (contract.ListingArguments, None),
     "PATCH": (contract.PatchArguments, contract.PatchBody),
     "UNPATCH": (contract.UnpatchArguments, contract.UnpatchBody),
-    "TENSOR": (tensor_looks.TensorArguments, tensor_looks.TensorBody),
+    "TENSOR": (tensor_requests.TensorArguments, tensor_requests.TensorBody),
     "COMPARISON": (None, comparisons.ComparisonBody),
     "TIMELINE": (contract.TimelineArguments, contract.TimelineBody),
     "GO_TO": (contract.GoToSnapshotArguments, None),

@@ -37,7 +37,7 @@ def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end
 
 
 def _without_nan(value: object) -> object:
-    """JSON cannot represent a number that is not finite."""
+    """Replace each number that is not finite, which JSON cannot represent."""
     if isinstance(value, dict):
         return {key: _without_nan(one) for key, one in value.items()}
     if isinstance(value, list):

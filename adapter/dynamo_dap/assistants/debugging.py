@@ -235,7 +235,7 @@ class Debugging:
         debugger = self._session()
         if self._turn.locked():
             await asyncio.to_thread(debugger.pause)
-            return answer("Asked it to stop; the waiting call reports where.")
+            return answer("The program was asked to stop; the call that waits for it reports where it stops.")
 
         def pause() -> None:
             if debugger.state is State.RUNNING:

@@ -88,7 +88,7 @@ class Questions:
         """Report what torch.compile did in the newest recorded run of a folder, without running anything.
 
         Graph breaks, recompiles and skipped functions with file:line, reason and what to do about it; times; graphs.
-        With `trace_log`, the same of a log that torch wrote, also on another machine (TORCH_TRACE).
+        With `trace_log`, report this about a log that torch wrote (TORCH_TRACE), here or on another machine.
         """
         self._workspace.take(roots)
         where = self._workspace.folder(folder)

@@ -30,7 +30,7 @@ _RULES = {
     "graph break": "Dynamo cannot trace a line, and cuts the function there",
     "recompile": "Something changes between calls, and the function is compiled again",
     "specialized": "A dynamic size became a constant",
-    "cuda graph": "A CUDA graph is skipped, recorded again, or overwrites an output that is kept",
+    "cuda graph": "A CUDA graph is skipped, recorded again, or overwrites an output still in use",
     "skipped": "A function is not compiled",
 }
 _PROGRAM = "the program"

@@ -26,7 +26,7 @@ from dynamo_dap.protocol.bisection import (
     SETTINGS,
     STAGES,
     BisectedBody,
-    BisectedThing,
+    BisectedItem,
     BisectionRun,
     first_bad,
 )
@@ -67,7 +67,7 @@ class Verdict:
     part: str | None = None
     number: int | None = None
     """The item in its part, counted from 1."""
-    thing: BisectedThing | None = None
+    item: BisectedItem | None = None
     settings: dict[str, bool] = field(default_factory=dict)
     """A setting that avoids the problem."""
     text: str = ""
@@ -92,10 +92,18 @@ def main(arguments: list[str]) -> int:
     if found is not None:
         found.text = verdict_text(found)
     if options.json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(_as_json(found)).decode() + "\n")
     else:
         sys.stdout.write(text_without_fault(options.check) if found is None else found.text)
     return 0 if found is None else WRONG
+
+
+def _as_json(found: Verdict | None) -> dict[str, object] | None:
+    """Return the printed object, with ``item`` also under its name in version 0.2.0, which is not documented."""
+    if found is None:
+        return None
+    values: dict[str, object] = msgspec.to_builtins(found)
+    return {**values, "thing": values["item"]}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -185,19 +193,19 @@ class _Bisection:
 
     def _halved(self, stage: str, part: str, problem: str) -> Verdict:
         whole = self._run(f"{stage} with all {part.replace('_', ' ')}", self._stage(stage, part, sys.maxsize))
-        things: dict[int, BisectedThing | None] = {}
+        items: dict[int, BisectedItem | None] = {}
 
         def is_good(last: int) -> bool:
             text = f"{stage} with {last + 1} of {whole.reported.count} {part.replace('_', ' ')}"
             ended = self._run(text, self._stage(stage, part, last), number=last)
-            things[last] = ended.reported.thing
+            items[last] = ended.reported.item
             return ended.is_good
 
         bad = first_bad(whole.reported.count, is_good)
-        thing = things.get(bad)
-        if thing is None:
-            thing = self._run(f"{stage}: which one", self._stage(stage, part, bad), number=bad).reported.thing
-        return Verdict(stage, problem, part, bad + 1, thing)
+        item = items.get(bad)
+        if item is None:
+            item = self._run(f"{stage}: which one", self._stage(stage, part, bad), number=bad).reported.item
+        return Verdict(stage, problem, part, bad + 1, item)
 
     def _run(
         self,
@@ -287,14 +295,14 @@ def verdict_text(found: Verdict) -> str:
     """Describe the result."""
     meaning = STAGES.get(found.stage, _AS_IT_IS_MEANING)
     lines = [f"Wrong: {found.stage} ({meaning}): {found.problem}"]
-    thing = found.thing
+    item = found.item
     if found.part is not None:
-        name = thing.name if thing is not None else "?"
+        name = item.name if item is not None else "?"
         lines.append(f"  in {KINDS[found.part]} {name}, number {found.number} of its kind")
-    if thing is not None and (thing.gone or thing.made):
-        lines.append(f"  it made {', '.join(thing.made) or 'nothing'} of {', '.join(thing.gone) or 'nothing'}")
-    if thing is not None:
-        lines += [f"  at {place.path}:{place.line} in {place.function}" for place in thing.places]
+    if item is not None and (item.gone or item.made):
+        lines.append(f"  it replaced {', '.join(item.gone) or 'nothing'} by {', '.join(item.made) or 'nothing'}")
+    if item is not None:
+        lines += [f"  at {place.path}:{place.line} in {place.function}" for place in item.places]
     lines += [f"  it is right with {name} = {value}" for name, value in found.settings.items()]
     if found.part is None and not found.settings and found.stage in PARTS:
         lines.append("  no single pass, decomposition or lowering causes it")

@@ -139,8 +139,19 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="stop at FILE:LINE or FUNCTION; may end in 'if EXPRESSION'",
     )
-    parser.add_argument("--catch", metavar="FILTER", action="append", default=[], help="stop at graph-break, ...")
-    parser.add_argument("--mode", choices=tuple(MODES), default=BOTH)
+    parser.add_argument(
+        "--catch",
+        metavar="FILTER",
+        action="append",
+        default=[],
+        help="stop at an event: graph-break, recompile, nan, ...; 'catch' at the prompt lists all",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=tuple(MODES),
+        default=BOTH,
+        help="what to debug in compiled functions: Dynamo's tracing, the generated code, or both (default)",
+    )
     parser.add_argument(
         "--eager", action=argparse.BooleanOptionalAction, default=None, help="debug ordinary Python, too"
     )
@@ -168,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         action="append",
         default=[],
-        help="run a file's commands first; '# text' is shown, '## text' is not",
+        help="run the commands of a file first; a line '# text' is printed, '## text' is not",
     )
     return parser
 

@@ -1,7 +1,7 @@
 """Follows the newest record of a workspace, while a program writes it.
 
-A record without a finished compile has nothing to show, and does not replace one that has. If a run's first process
-compiles nothing (a launcher), its first other process that does is followed.
+A record without a finished compile has nothing to show, and does not replace one that has. If the first process of a
+run compiles nothing (a launcher), the next process that compiles is followed.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class RecordServer(LanguageServer):
         self._reported: str | None = None
         """The problem of the trace log that was reported last."""
         self._shown: list[_Shown] = []
-        """The newest first. A run of another program keeps the facts about this one's files."""
+        """The newest first. Older records stay for files that no newer record contains."""
         self._published: dict[str, list[types.Diagnostic]] = {}
         """By URI."""
         self._settings: dict[str, bool] = {}

@@ -79,7 +79,7 @@ class BisectedPlace(Struct, rename="camel", omit_defaults=True, frozen=True):
     function: str
 
 
-class BisectedThing(Struct, rename="camel", omit_defaults=True):
+class BisectedItem(Struct, rename="camel", omit_defaults=True):
     """A decomposition, a pass or a lowering."""
 
     name: str
@@ -95,7 +95,7 @@ class BisectedBody(Struct, rename="camel", omit_defaults=True):
 
     count: int = 0
     """How many items the bisector could have disabled."""
-    thing: BisectedThing | None = None
+    item: BisectedItem | None = None
     """The requested item."""
     check: bool | None = None
     has_raised: bool = False

@@ -15,7 +15,7 @@ NEVER_COMPARED = (
     "sizes of resized storages",
     "strides of gradients",
 )
-"""What ``dynamo-dap compare`` compares in no call."""
+"""Properties that ``dynamo-dap compare`` never compares."""
 
 
 class Deviation(Struct, rename="camel", omit_defaults=True):

@@ -444,10 +444,10 @@ OLD_KEYS: dict[type[Struct], tuple[str, ...]] = {TimelineEntry: ("moment",), GoT
 
 
 BOUND, MUTATED, GUARDED_AT, BECAME_NAN, MADE = ORIGINS = ("bound", "mutated", "guarded", "nan", "made")
-"""An origin:
+"""The origins of ``RUN_BACK``, in this order.
 
-a variable got its value, its object was changed in place, guards were installed on it, its value was NaN for the first
-time; a node was added to the graph.
+A variable got its value; its object was changed in place; a guard was installed on it; its value became NaN; a node was
+added to the graph.
 """
 
 

@@ -28,7 +28,7 @@ class Way(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class DeclaredFunction(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """A function to compile with a declaration, from the program's begin on."""
+    """A function that the program compiles with a declaration in every compile."""
 
     name: str
     path: str

@@ -1,4 +1,4 @@
-"""Digests of inputs and outputs of compiled graphs, for ``dynamo-dap diff --values``.
+"""Defines digests of inputs and outputs of compiled graphs, for ``dynamo-dap diff --values``.
 
 The program writes one line of JSON for each call. The values are plain, for any process and thread.
 """
@@ -24,7 +24,7 @@ class HashedValue(Struct, rename="camel", omit_defaults=True):
     error: float | None = None
     """The largest error against a run of the graph in float64."""
     exact: float | None = None
-    """The norm of the float64 run's value: sides with the same norm share the same float64 run."""
+    """The norm of the float64 run's value. Only if it is equal on both sides, ``error`` can be compared."""
 
 
 class HashedCall(Struct, rename="camel", omit_defaults=True):

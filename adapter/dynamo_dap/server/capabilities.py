@@ -157,7 +157,7 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=CUDA_GRAPH,
             label="CUDA Graphs",
-            description="Stop when torch skips a CUDA graph, records it again, or overwrites an output that is kept",
+            description="Stop when torch skips a CUDA graph, records it again, or overwrites an output still in use",
             supports_condition=True,
             condition_description="Python expression over the locals, __outcome__, __cause__ and __reason__: "
             "__outcome__ == 'skipped'",

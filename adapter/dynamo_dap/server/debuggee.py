@@ -388,7 +388,7 @@ class Debuggee:
         if problem is not None:
             _log.error("the connection to the agent broke: %s", problem)
         if self.process is None:
-            self._run(self._end_when_heard_out())
+            self._run(self._end_after_last_messages())
         else:
             self._run(self._expect_process_end(self.process))
 
@@ -432,7 +432,7 @@ class Debuggee:
         for thread_id in thread_ids:
             self._client.event("continued", {"threadId": thread_id, "allThreadsContinued": True})
 
-    async def _end_when_heard_out(self) -> None:
+    async def _end_after_last_messages(self) -> None:
         if self.eager is not None and self.eager.backend is not None and not self._is_being_ended:
             await self._drain(self.eager.left)
         self._end_attached()

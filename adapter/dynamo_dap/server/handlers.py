@@ -88,7 +88,7 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     token = target.access_token or (options.access_token if session.access.token is None else None)
     given = given_arguments(raw)
     if isinstance(target, HandedOverTarget):
-        name, is_local = str(given.get("name", "a program that came")), target.is_local
+        name, is_local = str(given.get("name", "a program that connected")), target.is_local
     else:
         name, is_local = f"{target.host}:{target.port}", is_loopback(target.host)
     debuggee = session.new_debuggee(StartMethod.ATTACH, name, is_local=is_local)

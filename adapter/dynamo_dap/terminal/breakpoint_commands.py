@@ -142,7 +142,7 @@ def set_commands(debugger: Debugger, argument: str) -> None:
     repeats=False,
 )
 def set_exception_filters(debugger: Debugger, argument: str) -> None:
-    """Stop at uncaught exceptions and at the given kinds of exceptions and compile events; without one, list them."""
+    """Stop at the named compile events and exceptions, and at uncaught exceptions; without a name, list all names."""
     offered = debugger.client.capabilities.exception_breakpoint_filters or []
     names = argument.split()
     for name in names:

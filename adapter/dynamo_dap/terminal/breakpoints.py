@@ -1,6 +1,6 @@
 """Keeps a terminal session's breakpoints as typed, for example ``model.py:12 hit >= 3 if x.dim() == 2 log seen {x}``.
 
-They have numbers for the user, and are set again when the program restarts. Runs on the prompt's thread, which also
+Each has a number for the user, and is set again when the program restarts. Runs on the prompt's thread, which also
 handles the server's events about them.
 """
 
@@ -37,7 +37,7 @@ _PARTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BreakpointRequest:
-    """The requested place: a line of a file, a function, or changes of a variable."""
+    """The place and the options that the user typed: a line, a function, or changes of a variable."""
 
     path: str | None = None
     """Absolute; None for a function and for changes."""

@@ -82,10 +82,10 @@ def find(name: str) -> Command | None:
 
 
 def number(text: str) -> int:
-    """Parse a number that is not negative.
+    """Parse a whole number from 0 on.
 
     Raises:
-        UsageError: it is not such a number.
+        UsageError: ``text`` is something else.
     """
     if not text.isdigit():
         raise UsageError(f"{text!r} is not a number: 'p EXPRESSION' evaluates an expression")
@@ -93,10 +93,10 @@ def number(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Parse a repeat count; 1 without a number.
+    """Parse a repeat count; an empty text means 1.
 
     Raises:
-        UsageError: it is not a number from 1 on.
+        UsageError: ``text`` is not a whole number from 1 on.
     """
     read = number(text or "1")
     if not read:

@@ -210,9 +210,9 @@ class Debugger:
             self._take_continued(None if everything else thread_id)
 
     def leave_inner_frames(self) -> bool:
-        """Step out to the selected frame; return whether it is still at the same line.
+        """Step out to the selected frame; return whether it is still at the line of the call.
 
-        If something else stops the thread, or the line is done, show that stop.
+        If the line has ended, or the thread stops elsewhere, show that stop.
         """
         line = self.frame().line
         for _ in range(self.selected):
@@ -422,9 +422,9 @@ class Debugger:
             self._client.request(LISTING, ListingArguments(form=form))
         if self.thread_id is None:
             self.screen.note(f"generated code will be shown as {form}")
-        self.show_frame_anew()
+        self.show_frame_again()
 
-    def show_frame_anew(self) -> None:
+    def show_frame_again(self) -> None:
         """Request the frames again, and show the selected one."""
         if self.thread_id is not None:
             self._frames = None
@@ -499,7 +499,7 @@ class Debugger:
         self.screen.excerpt(self.frame_lines(), frame, marks, around=around, context=context, only=only)
 
     def _context_of_stop(self, frame: StackFrame) -> int:
-        """Show few lines after a step within a function, whose surroundings were shown already."""
+        """Return the number of lines to show: few after a step within a function, which is on the screen already."""
         before, self._last_shown = self._last_shown, (frame.name, frame.source.path if frame.source else None)
         if self._steps_by_instruction:
             return 0

@@ -20,7 +20,7 @@ class ExceptionFilters:
         self.names: list[str] = []
         """Those that the user chose."""
         self.has_uncaught = False
-        """Whether uncaught exceptions always stop, as in pdb."""
+        """Whether to stop at uncaught exceptions in any case, as pdb does."""
 
     def send(self, client: Client) -> None:
         """Send the filters to the server."""
@@ -40,7 +40,7 @@ def is_uncaught(client: Client, stop: StoppedEventBody | None) -> bool:
 
 
 def is_exit(client: Client, stop: StoppedEventBody | None) -> bool:
-    """Return whether a thread stopped since the program ends itself, which is not an error."""
+    """Return whether a thread stopped at ``SystemExit``: the program ends itself, which is not an error."""
     return stop is not None and stop.text == "SystemExit" and is_uncaught(client, stop)
 
 

@@ -159,7 +159,7 @@ def patch_instruction(debugger: Debugger, argument: str) -> None:
         raise UsageError("this frame runs no code that Dynamo generated")
     body = debugger.client.ask(PATCH, PatchArguments(reference, argument), PatchBody)
     debugger.screen.say(f"from the next call on: {body.instruction} (Dynamo generated {body.was})")
-    debugger.show_frame_anew()
+    debugger.show_frame_again()
 
 
 @command("unpatch", Group.COMPILED)
@@ -167,7 +167,7 @@ def revert_patches(debugger: Debugger, argument: str) -> None:
     """Revert all bytecode patches."""
     reverted = debugger.client.ask(UNPATCH, UnpatchArguments(), UnpatchBody).count
     debugger.screen.say(f"{reverted} patched instruction{'' if reverted == 1 else 's'} reverted")
-    debugger.show_frame_anew()
+    debugger.show_frame_again()
 
 
 def _around(line: int) -> tuple[int, int]:

@@ -46,7 +46,7 @@ class PromptState:
     shown_tensor: Shown | None = None
     """The tensor of the last ``show``."""
     pending_commands: list[str] = field(default_factory=list)
-    """The remaining commands of the breakpoints hit last."""
+    """The commands of the last hit breakpoints that have not run yet."""
 
     def confirms(self, question: str) -> bool:
         """Ask the user; without one, return True."""

@@ -24,7 +24,7 @@ CONTEXT_LINES = 4
 _OBVIOUS_TYPES = ("str", "int", "float", "bool", "NoneType", "tuple", "list", "dict")
 _THEME = "ansi_dark"
 _LINE_END = re.compile(r"(?:\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])(?!\Z)")
-"""Everything that a reader may take for a line end, except one at the end of a text."""
+"""Each character that may look like a line end, except at the end of a text."""
 _ARROW, _DOT = "▶", "●"
 
 
@@ -41,7 +41,7 @@ class Screen:
         self._category = ""
         """Category of the last output."""
         self.output_count = 0
-        """Number of shown pieces of output; one ``print`` makes several."""
+        """How many pieces of output were shown; one ``print`` makes several pieces."""
         self.ask: Callable[[str], str | None] | None = None
         """Asks the user at the terminal; None if there is none."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from dynamo_dap.protocol.contract import TENSOR
-from dynamo_dap.protocol.tensor_looks import (
+from dynamo_dap.protocol.tensor_requests import (
     ELEMENTS,
     STATISTICS,
     TensorArguments,
@@ -30,7 +30,7 @@ _MARKS = {"nan": "bold white on magenta", "inf": "bold black on yellow"}
 
 @dataclass
 class Shown:
-    """The tensor shown last, and the next rows."""
+    """The tensor that was shown last, and where its next page begins."""
 
     expression: str
     row: int = 0

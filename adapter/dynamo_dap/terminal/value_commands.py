@@ -178,7 +178,7 @@ def interact(debugger: Debugger, argument: str) -> None:
     if read is None:
         raise UsageError("this command works only at an interactive prompt")
     debugger.stopped_thread()
-    debugger.screen.note("each line is Python now: Ctrl-D or exit() ends it")
+    debugger.screen.note("each line now runs as Python; Ctrl-D or exit() returns to the debugger")
     while (line := read(">>> ")) is not None and line.strip() not in ("exit()", "quit()", "exit", "quit"):
         if line.strip():
             block = [line]
@@ -199,7 +199,7 @@ def _value(debugger: Debugger, expression: str) -> EvaluateResponseBody:
 
 
 def _show_tensors(debugger: Debugger, reference: int, depth: int = 1) -> None:
-    """Print a container's tensors with their data, which the container's own text omits."""
+    """Print the tensors in a container with their data, which the container's text omits."""
     children = debugger.children(reference, at_most=_TENSORS + 1)
     for child in children[:_TENSORS]:
         is_virtual = child.presentation_hint is not None and child.presentation_hint.kind == "virtual"

@@ -17,11 +17,12 @@ const [BISECT, MINIFY, DEBUG, KEEP, RUNS] = [vscode.l10n.t("Bisect Stages"), vsc
 /** The user lines that are linked. */
 const MOST_PLACES = 2;
 
-/** What `bisect --json` prints; null when every stage is right. */
-interface Verdict {
+/** What `bisect --json` prints; null when every stage is right. Version 0.2.0 has `thing` instead of `item`. */
+interface Verdict extends Partial<Record<"item" | "thing", { places?: { path: string; line: number }[] } | null>> {
     text: string;
-    thing: { places?: { path: string; line: number }[] } | null;
 }
+
+const placesOf = ({ item, thing }: Verdict): { path: string; line: number }[] => ((item ?? thing)?.places ?? []).slice(0, MOST_PLACES);
 
 /** What `minify --json` prints. */
 interface Minified {
@@ -70,10 +71,9 @@ class FailingCompiles implements vscode.Disposable {
             void showInformation(vscode.l10n.t("Every compiler stage of {0} passes the check '{1}'. Nothing else was compared.", program.name, check));
             return;
         }
-        const { text, thing } = verdict;
-        this.runs.note(text);
-        const lines = text.trim().split("\n").map((line) => line.trim());
-        const places = (thing?.places ?? []).slice(0, MOST_PLACES).map(({ path, line }) => ({ title: vscode.l10n.t("Go to {0}:{1}", basename(path), line), path, line }));
+        this.runs.note(verdict.text);
+        const lines = verdict.text.trim().split("\n").map((line) => line.trim());
+        const places = placesOf(verdict).map(({ path, line }) => ({ title: vscode.l10n.t("Go to {0}:{1}", basename(path), line), path, line }));
         const summary = lines.filter((line) => !line.startsWith("at ")).join(", ");
         const chosen = await showWarning(summary, ...places, { title: RUNS, path: "", line: 0 });
         if (chosen?.title === RUNS) {

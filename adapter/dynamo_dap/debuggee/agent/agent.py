@@ -79,13 +79,13 @@ class Agent:
         self.compiles: CompileReader | None = None
         """Recorded compiles, once Dynamo has been imported."""
         self.has_reported_compiles = True
-        """Whether to send no event about compiles: the client got one, or has never requested compiles."""
+        """Whether the client needs no event about new compiles: it has got one, or has never requested compiles."""
         self.progress: Hooks | None = None
         """Reports the progress of compiles, once Dynamo has been imported."""
         self.cache_entries: EntryReader | None = None
-        """Like ``compiles``."""
+        """Torch's cache entries, once Dynamo has been imported."""
         self.call_saver: CallSaver | None = None
-        """Like ``compiles``."""
+        """Saves calls of compiled functions, once Dynamo has been imported."""
         self.stages: StageReader | None = None
         """Explored stages of compiles, once Dynamo has been imported."""
         self.comparison: ComparisonBody | None = None
@@ -104,7 +104,7 @@ class Agent:
         self._local = threading.local()
         self._reporting_stop = lock("stops", Level.PROCESS)
         self._steps_back = True
-        """Whether the client expects that the next stopped thread can step back."""
+        """Whether the client was last notified that a stopped thread can step back."""
         self._newest_change = object()
         """A new object for each change of the hooks that are wanted; compared by identity."""
 
@@ -300,7 +300,7 @@ class Agent:
         was = getattr(self._local, "is_holding", False)
         self._local.is_holding = True
         try:
-            with self.eager_debugger.kept_out():
+            with self.eager_debugger.disabled_on_this_thread():
                 yield
         finally:
             self._local.is_holding = was
@@ -339,7 +339,7 @@ class Agent:
             return self._decider.passes(reached)
 
     def count(self, breakpoints: Sequence[LineBreakpoint]) -> bool:
-        """Return whether a call stops at none of the breakpoints that only count it; see ``Host.count``."""
+        """Return whether a call stops at none of ``breakpoints``, which only count hits; see ``Host.count``."""
         return self.client is None or self._decider.count(breakpoints)
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:

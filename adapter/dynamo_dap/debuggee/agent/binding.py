@@ -35,7 +35,7 @@ class Binding:
 
 
 def bind_lines(path: str, wanted: Sequence[tuple[int, str | None]], options: AgentOptions) -> list[Binding]:
-    """Bind breakpoints in the file ``path``: each is ``wanted`` on a line, for a breakpoint mode (None for any)."""
+    """Bind breakpoints in the file ``path``; ``wanted`` has the line and the mode (None for any) of each."""
     problem, table = _file_problem(path, options), None
     if problem is None:
         try:

@@ -35,14 +35,14 @@ from dynamo_dap.protocol.types import (
 )
 
 GUARDED = "read"
-"""DAP's access type for: stop when Dynamo installs a guard on it."""
+"""DAP's access type for stops when Dynamo installs a guard on the variable."""
 CHANGED = "write"
-"""DAP's access type for: stop when it is rebound or mutated."""
+"""DAP's access type for stops when the variable is rebound or mutated."""
 ANY_ACCESS = "readWrite"
 
 
 PathStep = tuple[bool, Any]
-"""Whether it is an attribute, and its name or key."""
+"""A step to a part of an object: whether it is an attribute, and its name or key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class LineBreakpoint:
     never_run: str | None = None
     """Why no compiled code reaches it so far; a later compile may."""
     note: str | None = None
-    """Where it stops, if that is not its line."""
+    """A text that says where it stops, if that is not its line."""
 
     @property
     def line(self) -> int:

@@ -77,15 +77,15 @@ class Decider:
         return False
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
-        """Return whether the condition, if any, holds in ``frame``. One that raises is reported, and counts as true."""
+        """Return whether the condition, if any, holds in ``frame``. If it raises, report that and return True."""
         condition = breakpoint.conditions.condition
         return condition is None or self._holds(breakpoint, condition, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
         """Return whether a call passes all of ``reached``, in this order, without a stop.
 
-        If so, hits are counted and messages logged as if the call had reached them; else nothing is done. Exceptions of
-        the methods of ``Reached`` are raised here.
+        If so, hits are counted and messages logged as if the call had reached them; else nothing is done. Raises what
+        the methods of ``Reached`` raise.
         """
         hits: dict[LineBreakpoint, int] = {}
         messages: list[tuple[LineBreakpoint, LogMessage, dict[str, str]]] = []

@@ -14,7 +14,7 @@ import keyword
 import types
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
-from dynamo_dap.debuggee.agent.own_rank import NAME, names_beside
+from dynamo_dap.debuggee.agent.own_rank import NAME, extra_names
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.python_values import present
@@ -53,7 +53,7 @@ def evaluate_python(
 def is_true_python(expression: str, global_names: dict[str, object], local_names: Mapping[str, object]) -> bool:
     """Return whether ``expression`` is true. Raises like ``evaluate_python``."""
     code = _compiled(_parse(expression, allow_statements=False))
-    beside = names_beside(global_names, local_names) if NAME in code.co_names else {}
+    beside = extra_names(global_names, local_names) if NAME in code.co_names else {}
     return bool(eval(code, *_names({**beside, **global_names}, local_names)))
 
 

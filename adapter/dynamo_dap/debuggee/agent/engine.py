@@ -159,7 +159,7 @@ class CompileReader(Hooks, Protocol):
         """Return the body of ``guards`` for the trace held on this thread; None if another thread holds it."""
 
     def code_of_graph(self, compile_id: str, function: str) -> str | None:
-        """Return a compiled graph's readable code for its backend, empty for no graph; None before that."""
+        """Return the readable code of a compile's graph: empty if it has no graph, None while the graph is unknown."""
 
     def readable_code(self, name: str, graph: object) -> str:
         """Return the readable code of a graph (``torch.fx.Graph``), in the same form. Runs on the tracing thread."""
@@ -217,7 +217,7 @@ class EagerDebugger(Protocol):
     def close(self) -> None:
         """Detach from the program at the end of the session. Runs on any thread; may be called again."""
 
-    def kept_out(self) -> AbstractContextManager[None]:
+    def disabled_on_this_thread(self) -> AbstractContextManager[None]:
         """Disable it for the calling thread inside this context: the agent holds the thread."""
 
     @property
@@ -265,7 +265,7 @@ class NoEagerDebugger:
         """Do nothing: there is nothing to end."""
 
     @contextlib.contextmanager
-    def kept_out(self) -> Iterator[None]:
+    def disabled_on_this_thread(self) -> Iterator[None]:
         """Return a context that does nothing."""
         yield
 
@@ -333,13 +333,13 @@ class CachedCalls(Protocol):
     """Stops in cached calls of compiled functions."""
 
     def are_wanted(self) -> bool:
-        """Return whether any such call may have to stop. Called after each change of breakpoints; any thread."""
+        """Return whether any such call may have to stop. Called after each change of breakpoints, on any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
         """Return whether a breakpoint is on these lines, by file, or on these functions (qualified names)."""
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """Prepare for calls of the compiled ``code``, which may or may no longer have to stop. Runs on any thread."""
+        """Prepare for calls of the compiled ``code``: whether they may have to stop has changed. Runs on any thread."""
 
     def release(self) -> None:
         """Let all of them run without a stop. Runs on any thread."""
@@ -375,10 +375,10 @@ class CachedCalls(Protocol):
         """Return whether to note the call that is about to run the generated ``code``. Runs on the call's thread."""
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Note the part of the call before its graph break, without a stop. Returns the same as ``stop_in``."""
+        """Note the part of the call before its graph break, without a stop. Returns what ``stop_in`` returns."""
 
     def has_begun(self, code: types.CodeType) -> bool:
-        """Return whether the end of a call that runs generated ``code`` matters. Runs on any thread."""
+        """Return whether a call of generated ``code`` has begun whose end must be noted. Runs on any thread."""
 
     def ended(self, frame: types.FrameType) -> None:
         """Note that the call that ``frame`` ran has ended. Runs on the thread that made the call."""
@@ -388,7 +388,7 @@ class BackwardCalls(Protocol):
     """Stops in the backward passes of compiled calls."""
 
     def are_wanted(self) -> bool:
-        """Return whether any may have to stop. Called after each change of settings; any thread."""
+        """Return whether any may have to stop. Called after each change of settings, on any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
         """Return whether anything is set in the backward pass of a call that runs these lines, by file."""

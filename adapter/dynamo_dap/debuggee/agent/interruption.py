@@ -76,8 +76,8 @@ def _raise_in_main_thread(ident: int, exception: type[BaseException]) -> None:
 def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generator[int, object, None]:
     """Call ``function`` when it receives a value.
 
-    It is a generator, since a generator can be interrupted only inside its ``try``. The interrupt of a long evaluation
-    on the main thread comes first.
+    It is a generator because an exception that is sent to the main thread can then arrive only inside a ``try``. An
+    ``Interrupted`` that arrives here was meant for the evaluation that this call interrupts, so it is sent again.
     """
     was_interrupted = False
     try:
@@ -92,7 +92,7 @@ def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generat
     except Exception:  # noqa: BLE001  (no caller could handle it)
         log_exception("a pending call on the main thread")
     if was_interrupted:
-        raise_in_thread(threading.get_ident(), Interrupted)  # the exception was meant for the interrupted code
+        raise_in_thread(threading.get_ident(), Interrupted)
     yield 0
 
 
@@ -195,7 +195,7 @@ class Interruptible:
         if raised:
             # The exception may still be pending: the work could have ended just before. It must not reach the user's
             # program.
-            _let_it_arrive()
+            _receive_pending_exception()
 
 
 class Guard:
@@ -232,7 +232,7 @@ class Guard:
             self._deadline = None
             raised, self._raised = self._raised, False
         if raised:
-            _let_it_arrive()
+            _receive_pending_exception()
 
     def look(self, now: float) -> None:
         """Interrupt overdue work. Runs on the watchdog's thread."""
@@ -242,7 +242,7 @@ class Guard:
                 raise_in_thread(self._ident, Interrupted)
 
 
-def _let_it_arrive() -> None:
+def _receive_pending_exception() -> None:
     """Receive this thread's pending exception here, if there is one.
 
     Withdrawing it (``PyThreadState_SetAsyncExc`` with NULL) leaves the interpreter's flag set on 3.12 and older: it

@@ -44,7 +44,7 @@ def _of_process_group() -> Rank | None:
         return None
 
 
-def names_beside(*namespaces: Container[str]) -> dict[str, int]:
+def extra_names(*namespaces: Container[str]) -> dict[str, int]:
     """Return the names for conditions that a frame's ``namespaces`` lack."""
     if any(NAME in names for names in namespaces) or (rank := own_rank()) is None:
         return {}

@@ -63,8 +63,8 @@ class Jump:
     """Index of the instruction, as the engine counts."""
 
 
-class ChangeAsked(Exception):
-    """Raised if the command changes a held trace, which happens in a separate trace."""
+class ChangesTrace(Exception):
+    """Raised by a command that changes a held trace: the change needs a separate trace."""
 
     def __init__(self, change: Assignment | Jump) -> None:
         super().__init__("this changes the trace")
@@ -72,8 +72,8 @@ class ChangeAsked(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class AskedChange:
-    """A change, with a callback for its answer: when a changed trace has reached it, or when it is refused."""
+class RequestedChange:
+    """A requested change. ``answer`` is called when the changed trace has reached it, or else ``refuse``."""
 
     change: Assignment | Jump
     answer: Callable[[Value], None]
@@ -104,7 +104,7 @@ class Step:
 
     For ``RESTART_FRAME`` the function's depth in the stack, for ``TO_SNAPSHOT`` the snapshot's number.
     """
-    asked: AskedChange | None = None
+    asked: RequestedChange | None = None
     """For ``CHANGE``."""
 
 

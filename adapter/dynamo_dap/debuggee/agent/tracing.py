@@ -45,7 +45,7 @@ def chained(function: object) -> list[ChainingTracer]:
     return found
 
 
-def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], None]) -> None:
+def trace_below(function: TraceFunction, set_it: Callable[[TraceFunction], None]) -> None:
     """Trace the calling thread by ``function``: below a ``ChainingTracer``, else by ``set_it``.
 
     If another tool traces the thread, nothing changes.

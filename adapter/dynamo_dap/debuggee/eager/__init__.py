@@ -1,4 +1,4 @@
-"""Debugs ordinary Python: starts debugpy in the debugged process, and makes it and the agent one debugger.
+"""Debugs ordinary Python: starts debugpy in the debugged process, and coordinates it with the agent.
 
 The package uses the agent, values, torch_api and triton, but neither engine. Only the modules called ``pydevd_...`` use
 undocumented names of debugpy.

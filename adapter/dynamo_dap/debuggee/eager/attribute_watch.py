@@ -1,4 +1,4 @@
-"""Implements data breakpoints on attributes in ordinary Python: finds the line that changes what a guard checks.
+"""Implements data breakpoints on attributes in ordinary Python, for example on an attribute that a guard checks.
 
 A watched attribute is named as in a function: ``self.layer.scale``. While that function runs, and from its next call
 on, its object is known, and the attribute is compared after each line of the user's code. Library code is not followed:
@@ -83,7 +83,7 @@ class _Target:
 
 
 class _Local:
-    """The local trace function of a user frame: its present line, and its previous trace function."""
+    """The local trace function of a user frame; it knows the frame's present line and previous trace function."""
 
     __slots__ = ("_watch", "before", "is_generated", "line")
 
@@ -388,7 +388,7 @@ def _item(value: Any, key: object) -> object:
 
 
 def _state(value: object) -> object:
-    """Return a state that equals an earlier state exactly if the value is the same.
+    """Return a state to compare: it equals an earlier state exactly if the value has not changed.
 
     It keeps no object of the program alive.
     """

@@ -1,4 +1,4 @@
-"""Implements the agent's ``EagerDebugger`` by debugpy, for one session.
+"""Implements the agent's ``EagerDebugger`` with debugpy, for one session.
 
 Started on the thread that will run the program (launch), or on the agent's reader thread (attach).
 """
@@ -81,7 +81,7 @@ class DebugpyDebugger:
         )
         install_names()
         if pydevd_internals.uses_monitoring():
-            own_tracers.let_bdb_take_a_free_tool()
+            own_tracers.give_bdb_a_free_tool()
         else:
             own_tracers.install(lambda text: self._agent.print(text, "important"))
 
@@ -143,7 +143,7 @@ class DebugpyDebugger:
         """Report that ``error`` is about to end the program."""
         if self.is_active and not self._has_stopped_for(error, UNCAUGHT):
             # If traced, debugpy's own code between its decision and the stop would stop first (Python 3.12).
-            with self.kept_out():
+            with self.disabled_on_this_thread():
                 pydevd_internals.report_uncaught(error)
 
     @property
@@ -173,7 +173,7 @@ class DebugpyDebugger:
         return not self._gone.is_set() and pydevd_internals.debugger() is not None
 
     @contextlib.contextmanager
-    def kept_out(self) -> Iterator[None]:
+    def disabled_on_this_thread(self) -> Iterator[None]:
         """Leave the calling thread untraced inside this context."""
         restore = self._tracing.suspend() if self.is_active else None
         try:

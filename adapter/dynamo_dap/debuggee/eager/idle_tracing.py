@@ -8,9 +8,8 @@ Made for one session. Runs on debugpy's own threads, and on the main thread when
 thread's tracing is always changed on the main thread itself.
 
 While Dynamo compiles, debugpy's tracing is off as well: Dynamo is plain Python and takes twice as long under it.
-debugpy does not trace generated code either, and Dynamo does not compile debugpy's functions that compiled code calls;
-these hooks run on compiling threads. Tracing is also off while torch is imported, on the importing thread: a million
-calls without user code.
+debugpy does not trace generated code either, and Dynamo does not compile debugpy's functions. These hooks run on
+compiling threads. Tracing is also off on a thread that imports torch, which makes a million calls without user code.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT
 from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
-from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_beneath
+from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_below
 from dynamo_dap.debuggee.eager import own_tracers, pydevd_internals, pydevd_passing
 from dynamo_dap.debuggee.torch_api.code_objects.generated_names import GeneratedNames
 from dynamo_dap.debuggee.torch_api.compiles.compiling import CompileWatcher
@@ -61,7 +60,7 @@ class IdleTracing:
             return
         self._is_idle = True
         # Requests during debugpy's start have not passed through here.
-        if self._is_wanted or pydevd_internals.looks_out():
+        if self._is_wanted or pydevd_internals.may_stop_this_thread():
             self.want()
 
     def on_request(self, command: str, arguments: dict[str, object]) -> None:
@@ -99,7 +98,7 @@ class IdleTracing:
         if self._is_idle and not self._suspensions and self._function is not None:
             self._is_idle = False
             if pydevd_internals.debugger() is not None:
-                trace_beneath(self._function, pydevd_internals.set_trace)
+                trace_below(self._function, pydevd_internals.set_trace)
 
 
 def _is_main_thread() -> bool:

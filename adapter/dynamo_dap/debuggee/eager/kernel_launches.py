@@ -1,8 +1,8 @@
-"""Decides which launches of compiled kernels are also interpreted.
+"""Decides which launches of compiled kernels are also interpreted, and stops after those with other results.
 
-These are launches of kernels with breakpoints or steps, or every launch while an exception filter for kernels is on.
-Stops after a launch whose results differ from the interpreter's. Made once per process. Runs on the threads that launch
-kernels, and takes little time if nothing is set.
+Launches of kernels with breakpoints, or that a step enters, are interpreted; with a filter for kernels, every launch
+is. Stops after a launch whose results differ from the interpreter's. Made once per process. Runs on the threads that
+launch kernels, and takes little time if nothing is set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_passing
 from dynamo_dap.debuggee.eager.kernel_programs import KernelPrograms, line_outside_of_triton
 from dynamo_dap.debuggee.triton.argument_copies import KernelDifference
 from dynamo_dap.debuggee.triton.launches import Launch
-from dynamo_dap.debuggee.triton.real_launches import LaunchObserver, Wish, names_of
+from dynamo_dap.debuggee.triton.real_launches import LaunchObserver, Observation, names_of
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.protocol.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
 
@@ -39,14 +39,14 @@ class KernelLaunches(LaunchObserver):
         self._places: WeakKeyDictionary[types.FunctionType, list[_Place]] = WeakKeyDictionary()
         self._reported: set[str] = set()
 
-    def is_alert(self) -> bool:
+    def observes_any(self) -> bool:
         """Return whether a filter for kernels is on, or a breakpoint is set."""
         filters, debugger = self._host.breakpoints.exception_filters, self._host.eager_debugger
         if any(name in filters for name in _FILTERS):
             return True
         return debugger.is_active and pydevd_passing.has_breakpoints()
 
-    def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
+    def observation(self, function: types.FunctionType, *, is_entered: bool) -> Observation | None:
         """Return the observations that a launch needs."""
         host = self._host
         filters = host.breakpoints.exception_filters
@@ -55,35 +55,35 @@ class KernelLaunches(LaunchObserver):
         if not (is_of_all or debugs_python) or host.is_holding or host.eager_debugger.holds_this_thread:
             return None
         if is_of_all:
-            return Wish(True, KERNEL_MISMATCH in filters)
+            return Observation(True, KERNEL_MISMATCH in filters)
         try:
-            return self._wish_of_breakpoints(function) or self._wish_of_step(function, is_entered)
+            return self._observation_of_breakpoints(function) or self._observation_of_step(function, is_entered)
         except Exception:  # noqa: BLE001  (whatever it is, the program's launch goes on)
             log_exception("looking for breakpoints in a kernel")
             return None
 
-    def _wish_of_breakpoints(self, function: types.FunctionType) -> Wish | None:
+    def _observation_of_breakpoints(self, function: types.FunctionType) -> Observation | None:
         places = self._places.get(function)
         if places is None:
             places = self._places[function] = [_place_of(each) for each in _functions_of(function)]
         found = [pydevd_passing.breakpoints_at(*place) for place in places]
         if any(found):
-            return Wish(True)
+            return Observation(True)
         if any(one is not None for one in found):
-            return Wish(False)
+            return Observation(False)
         return None
 
-    def _wish_of_step(self, function: types.FunctionType, is_entered: bool) -> Wish | None:
+    def _observation_of_step(self, function: types.FunctionType, is_entered: bool) -> Observation | None:
         is_entered = is_entered and pydevd_internals.is_stepping(into_calls=True)
-        return Wish(False) if is_entered and is_user_file(function.__code__.co_filename) else None
+        return Observation(False) if is_entered and is_user_file(function.__code__.co_filename) else None
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
-        """Return the program that the option ``tritonProgram`` selects, or the first; None if it does not exist."""
+        """Return the program that ``tritonProgram`` selects, by default the first; None if the grid lacks it."""
         x, y, z = self._programs.asked_program(launch)
         return (x, y, z) if x < launch.grid[0] and y < launch.grid[1] and z < launch.grid[2] else None
 
     @contextlib.contextmanager
-    def passed_over(self) -> Iterator[None]:
+    def step_suspended(self) -> Iterator[None]:
         """Suspend the step in progress inside this context."""
         begin_again = pydevd_internals.suspend_step() if self._host.eager_debugger.is_active else None
         try:

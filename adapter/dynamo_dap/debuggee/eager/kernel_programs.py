@@ -53,7 +53,7 @@ class KernelPrograms(Observer):
 
     def unobserved(self) -> AbstractContextManager[None]:
         """Disable debugpy."""
-        return self._host.eager_debugger.kept_out()
+        return self._host.eager_debugger.disabled_on_this_thread()
 
     def is_programs_launch(self) -> bool:
         """Return whether the program makes this thread's launch, not an expression at a stop."""
@@ -78,9 +78,9 @@ class KernelPrograms(Observer):
             local.begin_step_again = pydevd_internals.suspend_step()
             local.is_other = True
             return
-        kept_out = contextlib.ExitStack()
-        kept_out.enter_context(self._host.eager_debugger.kept_out())
-        local.let_in = kept_out.close
+        disabled = contextlib.ExitStack()
+        disabled.enter_context(self._host.eager_debugger.disabled_on_this_thread())
+        local.let_in = disabled.close
 
     def launch_ended(self, launch: Launch) -> None:
         """Restore the state before the launch."""

@@ -43,7 +43,7 @@ class KernelRaces:
         elements = self._local.followed.pop(launch, None)
         if elements is not None and elements.left_out:
             self._on_left_out(
-                f"dynamo-dap: {launch.name} accesses more memory than races are looked for in: "
+                f"dynamo-dap: {launch.name} accesses more memory than is checked for races: "
                 f"{elements.left_out:,} accesses of elements were not compared with other programs'\n"
             )
 
@@ -63,7 +63,7 @@ class KernelRaces:
         elements.program_begins(program)
         if is_within_program or any(program):
             self._on_left_out(
-                f"dynamo-dap: races in {launch.name} are looked for from its program {text_of_index(program)} on, "
+                f"dynamo-dap: {launch.name} is checked for races only from its program {text_of_index(program)} on, "
                 "where the filter was set\n"
             )
         return elements
@@ -91,7 +91,7 @@ class FoundRace:
         """The names for conditions."""
         race = self._race
         return {
-            "__tensor__": self._tensor,
+            "__tensor__": "" if self._argument is None else self._argument.name,
             "__elements__": self._elements()[:_MOST_ELEMENTS],
             "__programs__": (race.other.program, race.program),
             "__differ__": race.differing != 0,
@@ -99,14 +99,12 @@ class FoundRace:
 
     @property
     def headline(self) -> str:
-        """Return the programs and what they do: ``programs (0, 0, 0) and (1, 0, 0) store to the same of out_ptr``."""
+        """The programs and their accesses, in a few words."""
         race = self._race
         programs = f"{text_of_index(race.other.program)} and {text_of_index(race.program)}"
         if race.did == race.access.what:
-            return (
-                f"programs {programs} store to the same of {self._tensor}{'' if race.differing else ': equal values'}"
-            )
-        return f"programs {programs} {race.did} and {race.access.what} the same of {self._tensor}"
+            return f"programs {programs} store to the same {self._units}{'' if race.differing else ': equal values'}"
+        return f"programs {programs} {race.did} and {race.access.what} the same {self._units}"
 
     @property
     def text(self) -> str:
@@ -122,8 +120,11 @@ class FoundRace:
         return "\n".join([first, *self._values_texts()])
 
     @property
-    def _tensor(self) -> str:
-        return "none of the kernel's tensors" if self._argument is None else self._argument.name
+    def _units(self) -> str:
+        is_one = len(self._race.addresses) == 1
+        if self._argument is None:
+            return f"{'address' if is_one else 'addresses'} outside the kernel's tensors"
+        return f"{'element' if is_one else 'elements'} of {self._argument.name}"
 
     def _elements(self) -> Sequence[int]:
         argument, addresses = self._argument, self._race.addresses
@@ -138,9 +139,9 @@ class FoundRace:
             for element in elements[:_MOST_ELEMENTS]
         ]
         more = [f"and {len(elements) - len(shown)} more"] if len(elements) > len(shown) else []
-        whose = self._tensor if argument is None else f"{argument.name} ({facts_of(argument.tensor).text})"
-        word = ("element" if len(elements) == 1 else "elements") if argument is not None else "address"
-        return f"{word} {', '.join([*shown, *more])} of {whose}"
+        word, _, whose = self._units.partition(" ")
+        facts = "" if argument is None else f" ({facts_of(argument.tensor).text})"
+        return f"{word} {', '.join([*shown, *more])} {whose}{facts}"
 
     def _values_texts(self) -> list[str]:
         values, differing = self._race.values, self._race.differing

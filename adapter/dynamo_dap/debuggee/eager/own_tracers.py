@@ -3,7 +3,7 @@
 A thread has one trace function (Python 3.11 and older; debugpy uses ``sys.monitoring`` on newer ones). debugpy replaces
 ``sys.settrace`` by a function that writes a warning to the program's stderr, and then no longer debugs that thread. We
 write to the user's console instead, once for each place that sets a trace function. When the program removes its
-function, we restore debugpy's. A trace function that is set in C is noticed when the program also sets it for new
+function, we restore debugpy's. A trace function that C code sets is noticed only if the program also sets it for new
 threads, as coverage does. Runs on whichever thread calls ``sys.settrace``. Lives as long as the process.
 """
 
@@ -42,10 +42,10 @@ def install(report: Callable[[str], None]) -> None:
     tracing._internal_set_trace = _set_trace
     if sys.settrace is replaced:  # the program has begun debugpy itself
         sys.settrace = _set_trace
-    _see_those_set_in_c()
+    _notice_functions_set_in_c()
 
 
-def let_bdb_take_a_free_tool() -> None:
+def give_bdb_a_free_tool() -> None:
     """Let ``pdb.set_trace()`` work on Python 3.14 and newer, where ``bdb`` needs debugpy's monitoring tool."""
     when_imported("bdb", _choose_its_tool)
 
@@ -67,7 +67,7 @@ def _tool_of(tracer: Any) -> int:
     return int(tools[0])
 
 
-def _see_those_set_in_c() -> None:
+def _notice_functions_set_in_c() -> None:
     set_for_threads = threading.settrace
 
     def settrace(func: Any) -> None:
@@ -79,7 +79,7 @@ def _see_those_set_in_c() -> None:
             _restore(caller)
         elif current is not None and not is_own_tracer(current):
             debugger = pydevd_internals.debugger()
-            if debugger is not None and pydevd_internals.looks_out():
+            if debugger is not None and pydevd_internals.may_stop_this_thread():
                 _replaced.function = debugger.trace_dispatch
             _report_once("threading.settrace", caller.f_code.co_filename, caller.f_lineno)
 
@@ -130,10 +130,7 @@ def is_own_tracer(function: object) -> bool:
 
 
 def may_trace_this_thread() -> bool:
-    """Return whether debugpy traces the calling thread, or can: the program has no trace function there.
-
-    Coverage counts the lines of generated code only under the user's file name.
-    """
+    """Return whether debugpy traces the calling thread, or could: the program has no trace function there."""
     function = sys.gettrace()
     return pydevd_internals.uses_monitoring() or function is None or is_own_tracer(function)
 
@@ -151,10 +148,10 @@ def suspend_tracing() -> Callable[[], None] | None:
 
 
 def _resume_tracing(function: Any) -> None:
-    """Resume tracing like ``SetTrace``, but without the thread that it starts to make CPython look for trace functions.
+    """Resume tracing like pydevd's ``SetTrace``, but without the thread that it starts.
 
-    ``sys.settrace`` makes it look, too; pydevd's library then installs the faster way to the same function. A
-    ``ChainingTracer`` that was set meanwhile stays.
+    That thread makes CPython look for trace functions, which ``sys.settrace`` does, too. pydevd's C library then
+    replaces the function by a faster one. A ``ChainingTracer`` that was set meanwhile stays.
     """
     current: Any = sys.gettrace()
     meanwhile, resumed = chained(current), chained(function)

@@ -47,19 +47,19 @@ from dynamo_dap.debuggee.values.families import View, family_of
 from dynamo_dap.debuggee.values.model import EvaluationError, Value, text_of_raised
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
 from dynamo_dap.debuggee.values.paging import page_of
-from dynamo_dap.debuggee.values.tensor_looks import look
+from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.debuggee.values.triton_blocks import program_scope
 from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
 from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU, WATCHED
-from dynamo_dap.protocol.tensor_looks import TensorArguments, TensorBody
+from dynamo_dap.protocol.tensor_requests import TensorArguments, TensorBody
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""Types that debugpy shows like the agent, and better: more of a long text, and integers in hexadecimal."""
+"""Types that are left to debugpy: it shows more of a long text, and integers in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LeftToDebugpy(Value):
-    """A value below one of ours that debugpy shows itself."""
+    """A child of a value that we show, which debugpy itself shows."""
 
     object: Any = None
 
@@ -123,7 +123,7 @@ class Presentation(pydevd_variables.Presentation):
         return data
 
     def children(self, variable: Any) -> list[tuple[str, object, str | None]] | None:
-        """Return name, object and expression of the requested children; None to leave them to debugpy."""
+        """Return the requested children, each as name, object and expression; None to leave them to debugpy."""
         value = self._value(variable)
         if value is None and runs_its_own_code(variable.value):
             value = View.value(_VIEW, variable.value, variable.evaluate_name)
@@ -156,7 +156,7 @@ class Presentation(pydevd_variables.Presentation):
             del self._asked.page
 
     def page(self, variables: list[object]) -> list[object]:
-        """Return the requested page of a scope's variables, all of which have names."""
+        """Return the requested page of the variables in a scope; they count as named children."""
         only, start, count = getattr(self._asked, "page", (None, 0, 0))
         if only == "indexed":
             return []
@@ -186,7 +186,7 @@ class Presentation(pydevd_variables.Presentation):
             raise EvaluationError("this belongs to an earlier stop: the thread has resumed since")
         frame = getattr(variable, "frame", None)
         tensor = self._tensor_of(variable) if wanted.expression is None else _computed(frame, wanted.expression)
-        return look(tensor, wanted, None if wanted.minus is None else _computed(frame, wanted.minus))
+        return part_of_tensor(tensor, wanted, None if wanted.minus is None else _computed(frame, wanted.minus))
 
     def _tensor_of(self, variable: object) -> Any:
         value = None if not hasattr(variable, "value") else self._value(variable)

@@ -1,4 +1,4 @@
-"""Makes debugpy end completely and at once: its threads with the connection, the connection with its threads.
+"""Makes debugpy end at once: its threads end with the connection, and the connection ends with its threads.
 
 pydevd's functions are wrapped once per process. Runs on pydevd's own threads, and on those that end its session.
 """

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
-from dynamo_dap.debuggee.agent.own_rank import names_beside
+from dynamo_dap.debuggee.agent.own_rank import extra_names
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
 from dynamo_dap.debuggee.bytecode.line_table import line_table, looking_once
 from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
@@ -116,7 +116,7 @@ def _is_leaving(thread: threading.Thread) -> bool:
 
 
 def _trace_all_callers() -> None:
-    """Make debugpy trace every frame that runs when a breakpoint is set, even if the thread runs on meanwhile."""
+    """Make debugpy trace all frames of a running thread when a breakpoint is set; their stack changes meanwhile."""
     pydb_class = importlib.import_module("pydevd").PyDB
     trace_contexts = pydb_class.set_tracing_for_untraced_contexts
 
@@ -191,8 +191,8 @@ def _read_files_once() -> None:
             return set_breakpoints(self, py_db, request)
 
     api._get_code_lines, processor.on_setbreakpoints_request = get_code_lines, on_setbreakpoints_request
-    # debugpy makes a frame for each breakpoint, to ask whether its file is the user's, and keeps answers by frame. So
-    # reuse the frame of a file.
+    # debugpy makes a frame for each breakpoint to decide whether its file is the user's, and caches the decision by
+    # frame. So use one frame for each file.
     stand_in_frame = functools.lru_cache(maxsize=64)(api.PyDevdAPI._DummyFrame)
     api.PyDevdAPI._DummyFrame = staticmethod(stand_in_frame)
 
@@ -294,7 +294,7 @@ def _guard_reader() -> None:
 
 
 def _refusal(request: Any) -> str | None:
-    """Return why a request cannot be served, or None. An unknown thread makes pydevd write to the program's stderr."""
+    """Return why to refuse a request, or None. For an unknown thread, pydevd would write to the program's stderr."""
     arguments = request.get("arguments")
     thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
     known = _module("_debug_adapter.pydevd_base_schema").BaseSchema._dap_id_to_obj_id
@@ -429,7 +429,7 @@ class _FrameWithRank:
 
 
 def _with_rank(frame: Any, condition: str | None) -> object:
-    names = names_beside(frame.f_locals, frame.f_globals) if condition and RANK in condition else {}
+    names = extra_names(frame.f_locals, frame.f_globals) if condition and RANK in condition else {}
     return _FrameWithRank(frame, names) if names else frame
 
 
@@ -447,7 +447,7 @@ def _guard_conditions() -> None:
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             text = text_of_raised(error)
         what = pybreakpoint.condition or pybreakpoint.hit_condition
-        # As with any other error in a condition, an extra stop is better than a missed one.
+        # An extra stop is better than a missed one.
         _module("pydevd_api").PyDevdAPI().send_error_message(self, f"The condition {what!r} failed: {text}")
         return True
 

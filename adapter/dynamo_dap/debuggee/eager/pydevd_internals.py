@@ -204,7 +204,7 @@ def debugger() -> Any:
 
 
 def release_frames() -> None:
-    """Drop each thread's frames that pydevd keeps: the outermost holds the program's globals to the very end."""
+    """Drop the frames that pydevd keeps for each thread, which would keep the program's globals alive to the end."""
     if uses_monitoring():
         monitoring().reset_thread_local_info()
 
@@ -362,7 +362,7 @@ def _started_threads() -> list[threading.Thread]:
 def _look_at_started_threads_only() -> None:
     """Hide threads from pydevd until they have an identifier.
 
-    Otherwise pydevd complains on stderr and forgets such a thread: its steps and pauses would have no effect.
+    Otherwise pydevd writes an error to stderr and ignores the thread: steps and pauses there would have no effect.
     """
     pydevd: Any = sys.modules["pydevd"]
     if getattr(pydevd, "threadingEnumerate", None) is _started_threads:
@@ -523,7 +523,7 @@ def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
         monitoring().restart_events()
 
 
-def looks_out() -> bool:
+def may_stop_this_thread() -> bool:
     """Return whether debugpy may stop the calling thread for anything but an uncaught exception."""
     pydb, information = debugger(), _information()
     return (
@@ -540,7 +540,7 @@ def looks_out() -> bool:
 
 
 def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) -> int | None:
-    """Return the DAP id of ``frame_of_globals()`` on a thread that debugpy has stopped, or None.
+    """Return a DAP id of ``frame_of_globals()`` on a thread that debugpy has stopped; None if it has stopped none.
 
     The frame belongs to the stop of that thread, like its own frames. Runs on debugpy's reader thread.
     """

@@ -1,9 +1,9 @@
 """Makes debugpy release generated code and its own earlier sessions.
 
-pydevd remembers a decision for each code object as long as the process lives. That would keep code alive which torch
-drops after a reset or a recompile, with its graph, its FakeTensors and its names in the program's globals. On Python
-3.11 and older, pydevd therefore remembers a copy of generated code, and forgets it when the original is freed. With
-``sys.monitoring`` it does not remember generated code at all. Runs on any thread of the program.
+pydevd caches a decision for each code object for the life of the process. Generated code that torch drops, after a
+reset or a recompile, would stay alive, with its graph, its FakeTensors and its names in the program's globals. So on
+Python 3.11 and older, pydevd caches the decision for a copy of generated code, which is dropped when the original is
+freed. With ``sys.monitoring`` it caches nothing about generated code. Runs on any thread of the program.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _monitoring() -> Any:
 
 
 def _lines_known_to(monitoring: Any) -> dict[types.CodeType, object]:
-    """Return pydevd's dictionary of each code object's lines: the default argument of a C function."""
+    """Return pydevd's dictionary of the lines of code objects, which is the default argument of a C function."""
     code = next(iter(monitoring._code_to_func_code_info_cache), None)
     if code is None:  # there was no session yet
         code = _have_one_noted(monitoring)
@@ -167,8 +167,8 @@ def forget_earlier_sessions() -> None:
                 known.top_level_thread_tracer_unhandled = None
             if _is_over(known.thread_tracer):
                 known.thread_tracer = None
-        # pydevd keeps every thread object, so that its ``id`` stays unique. Its own ended threads need no id: no client
-        # knows them.
+        # pydevd keeps every thread object alive, so that no other gets its ``id``. Drop its own ended threads: no
+        # client knows their ids.
         seen = importlib.import_module("_pydevd_bundle.pydevd_constants")._thread_id_to_thread_found
         for key, thread in list(seen.items()):
             if getattr(thread, "is_pydev_daemon_thread", False) and not thread.is_alive():

@@ -64,7 +64,7 @@ def install() -> None:
 
     @functools.wraps(own_scope)
     def get_var_scope(name: str, value: object, expression: object, handle_return_values: bool) -> object:
-        return own_scope(name, _stand_in(value), expression, handle_return_values)
+        return own_scope(name, _placeholder_of(value), expression, handle_return_values)
 
     for module in ("pydevd_suspended_frames", "pydevd_xml", "pydevd_resolver"):
         vars(importlib.import_module(f"_pydevd_bundle.{module}"))["get_var_scope"] = get_var_scope
@@ -74,7 +74,7 @@ def install() -> None:
     _complete()
 
 
-def _stand_in(value: object) -> object:
+def _placeholder_of(value: object) -> object:
     """Return a builtin routine or class instead of ``value``, if that is a routine or a class."""
     if is_a(value, type):
         return object

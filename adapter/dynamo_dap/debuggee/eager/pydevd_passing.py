@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.eager import pydevd_internals
 
 
 def has_conditions() -> bool:
-    """Return whether a breakpoint has a user's condition, or an exception filter needs every line."""
+    """Return whether a breakpoint has a condition, or an exception filter needs every line."""
     pydb = pydevd_internals.debugger()
     breakpoints = [one for lines in pydb.breakpoints.values() for one in lines.values()]
     breakpoints += pydb.function_breakpoint_name_to_breakpoint.values()

@@ -56,7 +56,7 @@ _reader = threading.local()
 """The request that the reader thread is handling."""
 _ANY_THREAD = "*"
 _ROWS_AT_MOST = 2
-"""How many rows of one request may each take the whole time limit."""
+"""Rows of one request of which each may take the whole time limit."""
 _GONE_ON = "the thread has resumed since"
 _NOT_STOPPED = "notStopped"
 _seconds: Callable[[], float]
@@ -102,7 +102,7 @@ def install(seconds: Callable[[], float]) -> None:
     comm.InternalThreadCommand.do_it = do_it
     debugger.post_internal_command = post_internal_command
     _note_answers(comm.WriterThread)
-    _serve_to_the_end(debugger)
+    _serve_before_resuming(debugger)
     _refuse_bad_conditions()
 
 
@@ -121,7 +121,7 @@ def _note_answers(writer: Any) -> None:
     writer.add_command = add_command
 
 
-def _serve_to_the_end(debugger: Any) -> None:
+def _serve_before_resuming(debugger: Any) -> None:
     """Make a thread serve its waiting requests before it resumes, and refuse later ones."""
     wait, wait_once = debugger.do_wait_suspend, debugger._do_wait_suspend
     id_of = importlib.import_module("_pydevd_bundle.pydevd_constants").get_current_thread_id

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR, WATCHED
 
 _MOST_LOCALS_ALONG = 100
-"""Above this number, a client may want only a page of them, or none."""
+"""Above this number of variables, a client may want only a page, or none."""
 
 
 class Presentation(Protocol):
@@ -31,7 +31,7 @@ class Presentation(Protocol):
         """Return fields of a DAP variable that replace debugpy's; None for debugpy's own."""
 
     def children(self, variable: object) -> list[tuple[str, object, str | None]] | None:
-        """Return name, object and expression of the requested children; None for debugpy's own."""
+        """Return the requested children, each as name, object and expression; None for debugpy's own."""
 
     def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
         """Show one page of children inside this context; with ``count`` 0 all from ``start`` on.

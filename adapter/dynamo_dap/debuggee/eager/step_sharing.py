@@ -1,4 +1,4 @@
-"""Shares steps, pauses and stops on a thread between the agent and debugpy, before they take effect.
+"""Coordinates steps, pauses and stops on a thread between the agent and debugpy, before they take effect.
 
 Observes pydevd's messages on its reader and writer threads. Both the agent and debugpy get a request to step or pause.
 The first to stop the thread has served the request, and the other drops it.
@@ -20,7 +20,7 @@ from dynamo_dap.protocol.own_threads import own_thread
 
 EAGER = "eager"
 _ALL = 0
-"""Stands for all threads, instead of a thread's id."""
+"""pydevd's thread id for all threads."""
 _PATIENCE_SECONDS = 0.5
 """Seconds until another thread is asked to pause as well."""
 _NEXT_SECONDS = 0.1
@@ -31,7 +31,7 @@ _ABOUT_FRAMES = frozenset({"evaluate", "setExpression", "completions"})
 
 
 def _set_frame(arguments: dict[str, object]) -> None:
-    """Let debugpy serve a request that names no frame: in the program's globals, on a stopped thread."""
+    """Give a request without a frame the frame of the program's globals, on a stopped thread."""
     frame = pydevd_internals.frame_of_globals_at_stop(frame_of_globals)
     if frame is not None:
         arguments["frameId"] = frame

@@ -1,4 +1,4 @@
-"""Finds what a data breakpoint on a part of a value in an ordinary frame watches: ``model.layer.scale``.
+"""Finds the attribute that a data breakpoint in an ordinary frame watches, such as ``model.layer.scale``.
 
 Runs on the threads that debugpy has stopped. No code of the program runs.
 """

@@ -1,9 +1,9 @@
-"""Breakpoints in generated code, and where each code object stops for them.
+"""Keeps breakpoints in generated code, and plans where each code object stops for them.
 
-``InstructionBreakpoints`` are those by address (``setInstructionBreakpoints``) and by line of a listing. They are set
+``InstructionBreakpoints`` has those by address (``setInstructionBreakpoints``) and by line of a listing. They are set
 on the agent's reader thread and read on any; one that is set again unchanged keeps its id and hit count.
-``RunTimeLines`` are those of mode ``run-time``. Instructions of the generated code execute a user's line, or the
-compiled graph that they call. If Dynamo computed the line's result while tracing, nothing executes it. They are updated
+``RunTimeLines`` has those of mode ``run-time``. A user's line is executed by instructions of the generated code, or by
+the compiled graph that these call; by none if Dynamo computed the line's result while tracing. Their state is updated
 after each change of code or breakpoints, on the thread that made it. ``Plans`` merges all of them for one code object;
 a plan is replaced, never changed.
 """
@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoin
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
-from dynamo_dap.debuggee.generated.generated import (
+from dynamo_dap.debuggee.generated.known_code import (
     BadAddress,
     CodeGone,
     GeneratedCode,

@@ -18,7 +18,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import NoSuchEntry
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
-from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_api.cache.cache_entries import (
     CannotForget,
     References,

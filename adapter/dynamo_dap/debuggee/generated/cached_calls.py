@@ -12,7 +12,7 @@ import types
 from dataclasses import replace
 
 from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, CallFacts, Host
-from dynamo_dap.debuggee.generated.generated import GeneratedCode
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, value_stack
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecorder, lines_of

@@ -9,7 +9,7 @@ import threading
 from types import FrameType
 
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.protocol.crash_cell import CellWriter, CodeDescription
 
 

@@ -7,7 +7,7 @@ since VS Code's view scrolls endlessly; padding has no instruction and is marked
 from __future__ import annotations
 
 from dynamo_dap.debuggee.bytecode.instructions import Instruction
-from dynamo_dap.debuggee.generated.generated import (
+from dynamo_dap.debuggee.generated.known_code import (
     ADDRESS_SHIFT,
     BadAddress,
     GeneratedCode,

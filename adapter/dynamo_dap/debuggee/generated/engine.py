@@ -24,13 +24,19 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans, RunTimeLines
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries, GradientEntries
+from dynamo_dap.debuggee.generated.known_code import (
+    BadAddress,
+    CodeGone,
+    GeneratedCode,
+    GeneratedCodes,
+    parsed_address,
+)
 from dynamo_dap.debuggee.generated.continuations import Continuation
 from dynamo_dap.debuggee.generated.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.generated.disassembly import disassemble
 from dynamo_dap.debuggee.generated.evaluation import ConditionFilter
 from dynamo_dap.debuggee.generated.events import Sink, Source
 from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Phase, RunningFrame, UserFrame, listing_source
-from dynamo_dap.debuggee.generated.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes, parsed_address
 from dynamo_dap.debuggee.generated.patches import patch, revert, revert_all, runs_next
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.raising import RaisedExceptions, raised_exception
@@ -461,7 +467,7 @@ class RunTimeEngine:
             return disassemble(self.codes, arguments)
 
     def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
-        """Replace the breakpoints on addresses; one answer for each. The caller arms the engines afterwards."""
+        """Replace the breakpoints on addresses; one answer for each. The caller then updates the engines' hooks."""
         return self._instruction_breakpoints.set_addresses(requested)
 
     def set_listing_breakpoints(
@@ -469,7 +475,7 @@ class RunTimeEngine:
     ) -> list[Breakpoint] | None:
         """Replace the breakpoints on lines of a listing; None if ``virtual`` is not a listing of generated code.
 
-        The caller arms the engines afterwards.
+        The caller updates the engines' hooks afterwards.
         """
         shown = self._shown_by(virtual)
         return None if shown is None else self._instruction_breakpoints.set_listing(*shown, requested)

@@ -21,9 +21,9 @@ from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.interruption import Guard
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
-from dynamo_dap.debuggee.agent.own_rank import names_beside
+from dynamo_dap.debuggee.agent.own_rank import extra_names
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.generated.frame_values import FrameValues
-from dynamo_dap.debuggee.generated.generated import GeneratedCode
 from dynamo_dap.debuggee.generated.writing import write_local, write_slot
 from dynamo_dap.debuggee.torch_api.isolation import dynamo_off
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Value, WriteRefused, text_of_raised
@@ -75,7 +75,7 @@ class _Condition:
         """Return the variables that it uses, without globals."""
         variables = frame.f_locals
         used: dict[str, object] = {name: variables[name] for name in self.code.co_names if name in variables}
-        return used | names_beside(used, frame.f_globals) if RANK in self.code.co_names else used
+        return used | extra_names(used, frame.f_globals) if RANK in self.code.co_names else used
 
 
 def is_true(values: FrameValues, expression: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import CodeType, FrameType
 from typing import Protocol
 
-from dynamo_dap.debuggee.generated.generated import GeneratedCode
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 
 
 class Sink(Protocol):

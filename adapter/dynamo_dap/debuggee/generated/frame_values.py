@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 
-from dynamo_dap.debuggee.generated.generated import GeneratedCode
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import VALUE_STACK, value_stack
 
 

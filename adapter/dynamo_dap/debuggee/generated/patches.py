@@ -12,7 +12,7 @@ from types import CodeType
 
 from dynamo_dap.debuggee.bytecode.instructions import Instruction
 from dynamo_dap.debuggee.bytecode.patching import PatchRefused, patched
-from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import CannotReplace, run_instead
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 

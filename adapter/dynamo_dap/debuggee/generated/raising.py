@@ -12,7 +12,7 @@ from types import FrameType
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
-from dynamo_dap.debuggee.generated.generated import GeneratedCode
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import VALUE_STACK, value_stack
 from dynamo_dap.protocol.types import ExceptionDetails
 

@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind, TracedOrigin
-from dynamo_dap.debuggee.generated.generated import GeneratedCode
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.protocol.contract import INSTRUCTIONS
 
 

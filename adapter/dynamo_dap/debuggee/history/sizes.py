@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.agent.stepping import ChangeAsked
+from dynamo_dap.debuggee.agent.stepping import ChangesTrace
 from dynamo_dap.debuggee.history.changed_traces import SYMBOLIC, CannotChange, SizeChange, size_change
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake_tensor, is_tensor
 from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic
@@ -48,7 +48,7 @@ class ChildrenOfTensor(Followed):
         """Set all sizes to one value (``symbolic``), or each to its own (``(symbolic, 4)``)."""
         if name != _SHAPE:
             raise WriteRefused(f"'{name}' of a tensor cannot be set: assign another tensor")
-        raise ChangeAsked(assignment(self._frame, f"{self._expression}.{name}", expression))
+        raise ChangesTrace(assignment(self._frame, f"{self._expression}.{name}", expression))
 
 
 def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:

@@ -316,7 +316,7 @@ class Snapshots(Sequence[Snapshot]):
 
     def note_trace(self, trace: PastTrace) -> None:
         """Note the shared state of the trace, which differs from that of the snapshot before."""
-        # The change may have come before the last partial snapshots: it counts from after the full one before them.
+        # The change may precede the last partial snapshots, so it applies from the snapshot after the last full one.
         number = self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten
         innermost, effects = trace.graphs[-1], trace.effects
         self._traced.append(number)

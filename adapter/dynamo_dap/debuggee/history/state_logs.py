@@ -171,7 +171,7 @@ class StateLogs(CompileObserver):
         self._is_wanted = wanted and STATE_LOG.problem is None
         self._has_gap = self._has_gap or not wanted
         CHANGES.want(wanted)
-        self._forget_what_nobody_wants()
+        self._forget_unneeded_history()
 
     @contextlib.contextmanager
     def travelling(self) -> Iterator[None]:
@@ -183,9 +183,9 @@ class StateLogs(CompileObserver):
         finally:
             with self._lock:
                 self._travellers -= 1
-            self._forget_what_nobody_wants()
+            self._forget_unneeded_history()
 
-    def _forget_what_nobody_wants(self) -> None:
+    def _forget_unneeded_history(self) -> None:
         with self._lock:
             if not self._is_wanted and not self._travellers:
                 self._forget_earlier()

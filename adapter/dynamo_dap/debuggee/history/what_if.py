@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.engine import Host, RequestError, WhatIf
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.stepping import AskedChange, Assignment, Changes, Jump
+from dynamo_dap.debuggee.agent.stepping import Assignment, Changes, Jump, RequestedChange
 from dynamo_dap.debuggee.history.changed_traces import (
     NEW_SYMBOL,
     CannotChange,
@@ -87,7 +87,7 @@ class ChangedRun(ReplayRun):
     """One trace with changes. See ``agent.stepping.Changes``."""
 
     def __init__(
-        self, host: Host, call: CachedCall, made: Sequence[ChangesAt], held_at: Place, asked: AskedChange | None
+        self, host: Host, call: CachedCall, made: Sequence[ChangesAt], held_at: Place, asked: RequestedChange | None
     ) -> None:
         """Make the changes ``made`` in a replay of ``call``, and hold it at the last one.
 
@@ -103,7 +103,7 @@ class ChangedRun(ReplayRun):
         self._asked = asked
         self.has_arrived = self._is_over = False
         self.refused: str | None = None
-        self.next: tuple[Sequence[ChangesAt], Place, AskedChange] | None = None
+        self.next: tuple[Sequence[ChangesAt], Place, RequestedChange] | None = None
         """The user's next change, made at a stop of this run: another run makes it."""
         self._done: set[tuple[int, int]] = set()
         """Changes made: attempt, position."""
@@ -192,7 +192,7 @@ class ChangedRun(ReplayRun):
 
     # -- requests at a stop in it ------------------------------------------------------------------------------
 
-    def change(self, changes: Sequence[ChangesAt], place: Place, asked: AskedChange) -> None:
+    def change(self, changes: Sequence[ChangesAt], place: Place, asked: RequestedChange) -> None:
         """End this run: another one makes ``changes``."""
         self.next, self._is_over = (changes, place, asked), True
 
@@ -242,7 +242,7 @@ class WhatIfs(CompileObserver):
 
     # -- traces ----------------------------------------------------------------------------------------------------
 
-    def follow(self, asked: AskedChange, origin: object, top: types.FrameType) -> bool:
+    def follow(self, asked: RequestedChange, origin: object, top: types.FrameType) -> bool:
         """Make the user's change at a stop, and stay in the changed trace until the user leaves it.
 
         ``origin`` is where a step from the stop begins. Return False if the change was refused: the thread must be held
@@ -292,7 +292,7 @@ class WhatIfs(CompileObserver):
         call: CachedCall,
         changes: Sequence[ChangesAt],
         place: Place,
-        asked: AskedChange | None,
+        asked: RequestedChange | None,
         origin: Origin,
         top: types.FrameType,
     ) -> bool:

@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, answering, calling_frame
-from dynamo_dap.protocol.bisection import BisectedBody, BisectedPlace, BisectedThing
+from dynamo_dap.protocol.bisection import BisectedBody, BisectedItem, BisectedPlace
 
 _BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
 _DISABLE = "torch._inductor.compiler_bisector:CompilerBisector.disable_subsystem"
@@ -77,7 +77,7 @@ class BisectedRun:
         elif "decomp_table" in caller.f_locals and CURRENT_NODE.problem is None:
             current = CURRENT_NODE.resolve(_CURRENT)() or {}
             name, place = str(caller.f_locals.get("op", name)), _place_of(types.SimpleNamespace(meta=current))
-        self.body.thing = BisectedThing(name, [] if place is None else [place])
+        self.body.item = BisectedItem(name, [] if place is None else [place])
         self._is_reported = True
 
     def _watch_passes(self) -> None:
@@ -90,8 +90,8 @@ class BisectedRun:
     def _watch_pass(self, observer: Any, *_: object) -> Generator[None, Outcome, None]:
         before, was_reported = _nodes(observer.gm), self._is_reported
         yield None
-        if self._is_reported and not was_reported and self.body.thing is not None:
-            self.body.thing = _changed(self.body.thing.name, before, _nodes(observer.gm))
+        if self._is_reported and not was_reported and self.body.item is not None:
+            self.body.item = _changed(self.body.item.name, before, _nodes(observer.gm))
 
 
 def _nodes(module: object) -> dict[str, tuple[str, str, BisectedPlace | None]]:
@@ -104,12 +104,12 @@ def _changed(
     name: str,
     before: Mapping[str, tuple[str, str, BisectedPlace | None]],
     after: Mapping[str, tuple[str, str, BisectedPlace | None]],
-) -> BisectedThing:
+) -> BisectedItem:
     """Return what a pass did: the operations that it removed or changed, those that it made, and their places."""
     gone = [known for node, known in before.items() if node not in after or after[node][0] != known[0]]
     made = [known for node, known in after.items() if node not in before or before[node][0] != known[0]]
     places = [place for *_, place in (*gone, *made) if place is not None]
-    return BisectedThing(
+    return BisectedItem(
         name,
         list(dict.fromkeys(places))[:_PLACES],
         list(dict.fromkeys(target for _, target, _ in gone if target != "output"))[:_PLACES],

@@ -116,25 +116,25 @@ class StageObserver:
     """Takes what each stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
 
     def pre_grad(self, before: Callable[[], object], graph: object) -> None:
-        """Pre-grad passes have changed ``graph``; ``before`` is what ``look`` returned for it."""
+        """Take ``graph``, which pre-grad passes have changed; ``before`` is what ``look`` returned for it."""
 
     def look(self, graph: object) -> Any:
         """Describe a graph before passes change it; the result is passed on when they have."""
 
     def joint(self, graph: object) -> None:
-        """AOTAutograd has made the joint graph."""
+        """Take the joint graph that AOTAutograd has made."""
 
     def joint_passes(self, before: Callable[[], object], graph: object) -> None:
         """Take the joint graph, or an inference graph, after passes changed it."""
 
     def split(self, direction: str, graph: object) -> None:
-        """AOTAutograd has made a forward, a backward, or an inference graph."""
+        """Take a forward, a backward, or an inference graph that AOTAutograd has made."""
 
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
-        """Nodes of the forward graph saved for the backward pass, and those recomputed there, with their bytes."""
+        """Take the forward nodes that are saved for the backward pass, and those recomputed there, with their bytes."""
 
     def post_grad(self, direction: str, before: Callable[[], object], graph: object) -> None:
-        """Post-grad passes have changed ``graph``."""
+        """Take ``graph``, which post-grad passes have changed."""
 
     def operations(self, direction: str, operations: list[IrOperation], *, fused: bool) -> None:
         """Take the scheduler's operations, before or after it fused them."""
@@ -353,7 +353,7 @@ class ExploredStages:
         self._thread.direction = FORWARD
 
     def _write_program(self, module: object, inputs: object, options: Any) -> None:
-        """Inductor does the same for torch's own trace; torch 2.13 always does."""
+        """Report Inductor's input graph as a program, as Inductor writes it for torch's own trace."""
         if RUNNABLE.problem is not None:
             return
         save, file = RUNNABLE.resolve(_RUNNABLE), io.StringIO()

@@ -34,7 +34,7 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
 
 
 def connect(address: tuple[str, int] | int | None = None, *, access_token: str | None = None) -> None:
-    """Connect to a debug server that waits at ``address``: its ``attach`` request had ``"listen": {...}``.
+    """Connect to a debug server that waits at ``address``: its ``attach`` configuration has ``"listen": {...}``.
 
     Does nothing if this process already has a debugger.
 
@@ -86,8 +86,7 @@ def describe(function: Callable[..., object] | None = None) -> str:
     """Describe a function's cache entries as text: guards, code, graphs, resume functions.
 
     ``function`` may be compiled or not, a method, or a module; without one all functions are described. Nothing is
-    changed. Graphs and calls of entries are known from the first use of this function on; in a debug session, from the
-    beginning.
+    changed. Without a debug session, graphs and counts of calls are known only from the first call of ``describe`` on.
 
     Raises:
         TypeError: that is not a function.

@@ -19,7 +19,7 @@ import msgspec
 from dynamo_dap.debuggee.agent.engine import EntryReader
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.generated.cache_entries import NOTHING, CacheEntries, Known
-from dynamo_dap.debuggee.generated.generated import GeneratedCodes
+from dynamo_dap.debuggee.generated.known_code import GeneratedCodes
 from dynamo_dap.debuggee.recording.function_names import own_function
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import NOTIFICATION, Notifier
@@ -102,7 +102,7 @@ class CountedEntries(CacheEntries):
         self._engine = engine
 
     def body(self, function: str | None = None) -> EntriesBody:
-        """Return the cache entries of functions, and count their calls from now on."""
+        """Return the cache entries of the named function, or of all, and count calls from now on."""
         found = super().body(function)
         self._engine.count_calls()
         return found

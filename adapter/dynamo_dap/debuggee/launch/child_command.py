@@ -52,8 +52,8 @@ def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
 def debugged_command(command: Sequence[Argument], entry: str, invitation_file: str) -> list[str] | None:
     """Return ``command`` with the script ``entry`` in front of its program.
 
-    None to leave it unchanged: it does not start Python, runs no user code, or reads its program from stdin. User code
-    means scripts, modules and workers of multiprocessing.
+    None to leave it unchanged: it does not start Python, runs no user code, or reads its program from stdin. Scripts,
+    modules and workers of multiprocessing count as user code; other ``-c`` code does not.
     """
     arguments = [os.fsdecode(argument) for argument in command]
     if not arguments or not _PYTHON.fullmatch(os.path.basename(arguments[0])):

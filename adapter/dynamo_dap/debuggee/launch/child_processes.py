@@ -1,12 +1,12 @@
-"""Starts child processes of the debugged one under the debugger, while a session wants them.
+"""Starts child processes of the program under the debugger, while the session debugs child processes.
 
 The functions that start processes are wrapped. A Python that runs the user's program starts with ``entry.py --child``;
 a forked process calls ``_after_fork``. The fork server of multiprocessing runs unchanged; the start-up data of its
 workers makes them run ``entry.py``.
 
 A child asks for its own session: it listens on this machine, sends the address to its parent's server, and waits until
-a session is configured, the server refuses, or the time is up. This runs on the thread that starts the process; in the
-child on its main thread before its program, or on the only thread of a fork.
+a session is configured, the server refuses, or the time is up. In the parent, this module runs on the thread that
+starts the process. In the child, it runs on the main thread before the program, or on the only thread of a fork.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ from dynamo_dap.protocol.streams import SocketStream
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Choice:
     """The session's choice for child processes; ``invitation_file`` None leaves them alone."""
 
     invitation_file: str | None
     is_in_force: Callable[[], bool]
 
 
-_wish: _Wish | None = None
-_wish_of_parent: _Wish | None = None
+_choice: _Choice | None = None
+_choice_of_parent: _Choice | None = None
 """The choice of the parent's session, in a forked process."""
 
 
 def invite_children(agent: Agent, options: AgentOptions) -> None:
     """Make the children of this process request sessions, while the agent's session lasts."""
-    global _wish
+    global _choice
     client = agent.client
     if client is None:
         return
@@ -73,13 +73,13 @@ def invite_children(agent: Agent, options: AgentOptions) -> None:
         pydevd_internals.load()
     except pydevd_internals.DebugpyMissing:
         return  # already reported: eager debugging needs it as well
-    _wish = _Wish(options.children_file, lambda: agent.client is client)
+    _choice = _Choice(options.children_file, lambda: agent.client is client)
     pydevd_internals.wrap_process_creation(_is_ours, _rewritten, lambda: _after_fork(agent))
     _watch_forks()
 
 
 def _is_ours() -> bool:
-    return _wish_of_parent is not None or (_wish is not None and _wish.is_in_force())
+    return _choice_of_parent is not None or (_choice is not None and _choice.is_in_force())
 
 
 _is_watching_forks = False
@@ -89,37 +89,37 @@ def _watch_forks() -> None:
     global _is_watching_forks
     if not _is_watching_forks:
         _is_watching_forks = True
-        os.register_at_fork(after_in_child=_take_over_wish, before=_note_wish)
+        os.register_at_fork(after_in_child=_take_over_choice, before=_note_choice)
         when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_invitation))
 
 
 def _invitation() -> str | None:
-    wish = _wish or _wish_of_parent
-    if wish is None or wish.invitation_file is None or not _is_ours():
+    choice = _choice or _choice_of_parent
+    if choice is None or choice.invitation_file is None or not _is_ours():
         return None
-    return invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
+    return invitation_text(choice.invitation_file, rank_of_spawned(sys._getframe()))
 
 
-_noted: _Wish | None = None
+_noted: _Choice | None = None
 
 
-def _note_wish() -> None:
+def _note_choice() -> None:
     """Keep the session's choice before a fork, since the child cannot read the session's state."""
     global _noted
-    _noted = _wish if _wish is not None and _wish.is_in_force() else None
+    _noted = _choice if _choice is not None and _choice.is_in_force() else None
 
 
-def _take_over_wish() -> None:
-    global _wish, _wish_of_parent
-    _wish, _wish_of_parent = None, _noted
+def _take_over_choice() -> None:
+    global _choice, _choice_of_parent
+    _choice, _choice_of_parent = None, _noted
 
 
 def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
-    wish = _wish or _wish_of_parent
-    if wish is None or wish.invitation_file is None:
+    choice = _choice or _choice_of_parent
+    if choice is None or choice.invitation_file is None:
         return command
     try:
-        reported = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
+        reported = invitation_text(choice.invitation_file, rank_of_spawned(sys._getframe()))
         debugged = debugged_command(command, ENTRY, reported)
     except TypeError:  # the program itself must get the error for an invalid command
         return command
@@ -129,13 +129,13 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
 
 
 def _after_fork(agent: Agent) -> None:
-    global _wish_of_parent
-    wish, _wish_of_parent = _wish_of_parent, None
-    if wish is None or wish.invitation_file is None or not is_for_program(sys._getframe(), is_fork=True):
+    global _choice_of_parent
+    choice, _choice_of_parent = _choice_of_parent, None
+    if choice is None or choice.invitation_file is None or not is_for_program(sys._getframe(), is_fork=True):
         return
     try:
         be_spawned_as(rank_of_spawned(sys._getframe()))
-        offer_session(lambda: agent, wish.invitation_file)
+        offer_session(lambda: agent, choice.invitation_file)
     except Exception:  # noqa: BLE001  (whatever it is, the child must run)
         log_exception("offering a forked process")
 

@@ -14,7 +14,7 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.launch.listening import process_information
-from dynamo_dap.debuggee.launch.process_agent import has_arrived_at, known_agent, process_agent
+from dynamo_dap.debuggee.launch.process_agent import known_agent, note_server, process_agent
 from dynamo_dap.debuggee.launch.rank_output import divert
 from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls
 from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
@@ -131,7 +131,7 @@ class _ServerReceiver:
         if self.welcome.is_wanted:
             agent = process_agent()
             agent.attach_client(self._connection)
-            has_arrived_at(self._server)
+            note_server(self._server)
             self._receiver = AgentReceiver(self._connection, agent)
         self._problems.put(None)
 

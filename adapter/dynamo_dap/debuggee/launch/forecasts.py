@@ -1,9 +1,9 @@
 """Forecasts what compiles next: tries sizes on torch's cache after a program, for ``dynamo-dap forecast``.
 
-Each compile keeps its frame's names, torch's modes and the call from ordinary Python, with their tensors. At the end
-the guards of the cache entries are evaluated on the same names with tensors of other sizes. Then come trials with real
-calls (a list of sizes, marks): the function is called again, and its output is discarded. The command has started this
-process for that. Compiling threads; the main thread after the program's end.
+While the program runs, this module keeps each compile's variables, torch's modes, and the call from ordinary Python.
+After the program, it evaluates the guards of the cache entries on the same variables with tensors of other sizes. Then
+it tries lists of sizes, and declarations such as ``mark_dynamic``, by real calls whose output is discarded. Runs on
+compiling threads, and on the main thread after the program's end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.debuggee.launch.varied_inputs import CannotForecast, VariedInputs, integers_in
-from dynamo_dap.debuggee.launch.warm_ups import Attempts, find_warm_up
+from dynamo_dap.debuggee.launch.warm_ups import RealCalls, find_warm_up
 from dynamo_dap.debuggee.recording.function_names import function_of, name_of
 from dynamo_dap.debuggee.torch_api.cache.guard_lookup import (
     compile_ids_of,
@@ -64,7 +64,7 @@ from dynamo_dap.protocol.forecasts import (
 from dynamo_dap.protocol.texts import named_first_line_of
 
 _SIZES = 8
-"""Sizes of a function that are tried, if none is named."""
+"""The most sizes of a function that are tried if the user names none."""
 _EXAMPLES = 3
 _MARKED, _AS_DYNAMIC, _SPECIFIED = "mark_dynamic", "dynamic", "shapes_spec"
 
@@ -77,7 +77,7 @@ class _Known:
     modes: dict[str, str] = field(default_factory=dict)
     call: CompiledCall | None = None
     follows_calls: bool = False
-    """Whether torch decided from call to call which sizes are dynamic."""
+    """Whether torch decides call by call which sizes are dynamic; see ``declarations.follows_calls``."""
     compiles: int = 0
     seen: dict[str, list[int]] = field(default_factory=dict)
     """By expression of a size, or name of an integer argument: its values, one per compile."""
@@ -95,12 +95,12 @@ class _Compiles(CompileObserver):
         self.broken: set[CodeType] = set()
         """Functions whose graph breaks."""
         self.is_over = False
-        """Whether the program has ended: trials only count compiles."""
+        """Whether the program has ended; compiles of trials are only counted."""
         self._settings: dict[FrameCompile, contextlib.ExitStack] = {}
         self._declared_call: tuple[CompiledCall, Callable[[], AbstractContextManager[object]]] | None = None
 
     def compile_began(self, compiling: FrameCompile) -> None:
-        """Declare the sizes of the call, as the user would before it. Functions that it calls get the same settings."""
+        """Declare the sizes, as the user would before the call. Compiles of inner functions get the same settings."""
         if self.is_over or not self.declared:
             return
         names, call = getattr(compiling.frame, "f_locals", None), call_in_progress()
@@ -159,7 +159,7 @@ def begin_forecast(asked: ForecastRun) -> None:
 def _declared_of(
     code: CodeType, names: dict[str, object], among: Iterable[DeclaredFunction]
 ) -> DeclaredFunction | None:
-    """Return the declaration of a function; a resume function is another one."""
+    """Return the declaration that names this function; resume functions have their own names."""
     _, place = function_of(code, names)
     found = (place.path, place.line, name_of(code, names))
     return next((one for one in among if (one.path, one.line, one.name) == found), None)
@@ -168,7 +168,7 @@ def _declared_of(
 def _declare(
     code: CodeType, names: dict[str, object], declared: DeclaredFunction
 ) -> Callable[[], AbstractContextManager[object]] | None:
-    """Mark the tensors of a call, and return the settings for its compiles; None: torch lacks that declaration."""
+    """Mark the tensors of a call, and return the settings for its compiles; None if torch lacks that declaration."""
     inputs = VariedInputs(code, names, None, declared.size.names)
     declaration = _declaration(declared.way, inputs.declared)
     if declaration is None:
@@ -188,7 +188,7 @@ def _declaration(way: Way, sizes: Sequence[DeclaredSize]) -> Declaration | None:
 
 
 def _verified(asked: ForecastRun) -> ForecastBody:
-    """Return what each declaration has done in this run of the program."""
+    """Return the effect of each declaration on this run of the program."""
     _compiles.is_over = True
     body = ForecastBody()
     for declared in asked.declared:
@@ -240,7 +240,7 @@ def write_forecast(asked: ForecastRun) -> None:
 
 
 def ask_entries(asked: ForecastRun) -> tuple[ForecastBody, list[_Size]]:
-    """Return the entry for each size now, and the sizes that trials can change."""
+    """Return which entry serves each size now, and the sizes for trials."""
     _compiles.is_over = True
     found = [each for code, known in _wanted(asked) for each in _sizes_of_function(code, known, asked)]
     functions = list({id(function): function for function, _ in found}.values())
@@ -249,7 +249,7 @@ def ask_entries(asked: ForecastRun) -> tuple[ForecastBody, list[_Size]]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Connect this process's input and output to nothing."""
+    """Connect stdin, stdout and stderr to the null device inside the context."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -397,7 +397,7 @@ class _Size:
 
     @property
     def can_be_called(self) -> bool:
-        """Return whether a call from ordinary Python got all tensors and integers that are changed."""
+        """Return whether the varied tensors and integers were all passed by a call from ordinary Python."""
         return self._inputs.can_be_called
 
     def call_each(self, asked: ForecastRun) -> None:
@@ -415,7 +415,7 @@ class _Size:
         sizes = list(dict.fromkeys([*seen, *ends]))[:_SIZES]
         first, last = max(self._size.first, 2), max(self._size.last, *sizes)
         if self._inputs.integers:
-            # Of the declarations, only this one applies to integers, too.
+            # The other declarations apply to tensors only.
             self._try(Way(_AS_DYNAMIC), sizes)
             return
         trial = self._try(Way(_MARKED), sizes)
@@ -439,7 +439,7 @@ class _Size:
         return trial
 
     def call_some(self, made: Verification) -> None:
-        """Call the function with some sizes that an entry serves, and count the compiles."""
+        """Call the function with a few of the sizes that an entry serves, and count the compiles."""
         made.served = self.found.served
         if not self._inputs.can_be_called:
             return
@@ -455,14 +455,14 @@ class _Size:
         if dynamic is None:
             self.found.warm_up = WarmUp([], [], problem="this torch has no dynamic_sources, which integers need")
             return
-        attempts = Attempts(
+        real_calls = RealCalls(
             _empty_cache,
             lambda size, varies: self._call_only(size, dynamic if varies else None),
             lambda varies: _sizes_served(self._served(dynamic if varies else None)),
         )
         try:
             with _as_the_call_began(self._known):
-                found = find_warm_up(attempts, range(self._size.first, self._size.last + 1))
+                found = find_warm_up(real_calls, range(self._size.first, self._size.last + 1))
                 self.found.warm_up = WarmUp(
                     found.sizes,
                     self._served() if found.sizes else [],
@@ -485,7 +485,7 @@ class _Size:
             trial.problem = named_first_line_of(error)
 
     def _served(self, declaration: Declaration | None = None) -> list[ServedRange]:
-        """Return the entry for each size of the range, with consecutive sizes merged."""
+        """Return which entry serves each size of the range; consecutive sizes with one entry are merged."""
         ids = compile_ids_of(self._code)
         found: list[ServedRange] = []
         for size in range(self._size.first, self._size.last + 1):
@@ -507,7 +507,7 @@ class _Size:
         self._call(size, declaration)
 
     def _call(self, size: int, declaration: Declaration | None = None) -> int:
-        """Call the function with a size; return the number of functions that this compiles."""
+        """Call the function with a size; return how many compiles that causes."""
         before = _compiles.count
         with contextlib.nullcontext() if declaration is None else declaration.settings():
             self._inputs.call(self._values(size), declaration)

@@ -66,7 +66,7 @@ def report_failed_test(error: BaseException) -> None:
             log_exception("reporting a failed test")
 
 
-def has_arrived_at(server: NamedServer) -> None:
+def note_server(server: NamedServer) -> None:
     """Note the ``server`` of this process, to which debugpy connects, too."""
     global _arrived_at
     _arrived_at = server
@@ -171,12 +171,12 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
             never_compile_own_functions,
         )
 
-        # Compiled code may call them: at breakpoint(), at a pause, at the start of a process.
+        # Compiled code may call functions of these modules: at breakpoint(), at a pause, at the start of a process.
         own = os.path.dirname(__file__)
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
-        # debugpy calls it for each function with a breakpoint. Dynamo compiles no generators, but counts them.
+        # debugpy calls it for each function with a breakpoint. Dynamo would skip this generator, but count it.
         never_compile(dis.findlinestarts)
-        # Keep it first, so that every stop finds its event in the record.
+        # Add it before the engines, so that the record contains an event before a thread stops for it.
         recorder = make_recorder(
             agent.compiles_changed,
             lambda: agent.options.record,

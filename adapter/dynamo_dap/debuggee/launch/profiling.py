@@ -122,6 +122,6 @@ def _write(profiler: Profiler, stem: Path, report: Callable[[str], None] | None)
             write_profile(profile, stem)
             if report is not None:
                 report(f"dynamo-dap: compile time is in {stem}{CPU_PROFILE}\n")
-    except Exception as error:  # noqa: BLE001  (the program has ended; how is for its own exit status to say)
+    except Exception as error:  # noqa: BLE001  (the program has ended, and its exit status must stay)
         log_exception("writing the profile")
         sys.stderr.write(f"dynamo-dap: cannot write the profile {stem}: {type(error).__name__}: {error}\n")

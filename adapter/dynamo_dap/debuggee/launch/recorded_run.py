@@ -1,9 +1,9 @@
 """Records, profiles or explores the child processes of a recorded program, each separately.
 
-The interpreter's functions that start processes are wrapped, as long as this process lives. A child that runs the
-user's program in Python starts with ``entry.py --child``, and gets the ``RecordedRun`` instead of a debugger's
-invitation. A worker of multiprocessing's fork server gets it with its preparation data; other forks inherit the
-recorder. Runs on whichever thread starts a process.
+The interpreter's functions that start processes are wrapped for the life of this process. A child in which Python runs
+the user's program starts with ``entry.py --child``, and gets the ``RecordedRun`` instead of a debugger's invitation. A
+worker of multiprocessing's fork server gets it with its preparation data; other forks inherit the recorder. Runs on
+whichever thread starts a process.
 """
 
 from __future__ import annotations

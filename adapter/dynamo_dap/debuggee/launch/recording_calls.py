@@ -43,11 +43,11 @@ def _saved(held: object, folder: str | None, *, has_data: bool) -> RecordCallBod
     from dynamo_dap.debuggee.recording.function_names import name_of_call
     from dynamo_dap.debuggee.recording.saved_calls import CallWriter, CannotSave
 
-    assert isinstance(held, HeldCall), "it is one"
+    assert isinstance(held, HeldCall)
     name = name_of_call(held.call)
     path = Path(os.path.abspath(folder)) if folder is not None else _new_folder(name)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise CannotSaveCall(f"{path} is there already")
+        raise CannotSaveCall(f"{path} exists and is not an empty folder")
     try:
         notes = [] if held.note is None else [held.note]
         call = CallWriter(path, with_data=has_data).write(held.call, full_graph=held.is_full_graph, notes=notes)
@@ -83,7 +83,7 @@ def _observe(asked: RecordingRun) -> None:
     from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, FrameCompile
 
     def _names_of(compiling: FrameCompile) -> set[str]:
-        """Return the names that select a function: its own in reports or its wrapper's, in full or the last part."""
+        """Return the names by which a user can select it: its name in reports, its wrapper's, and their last parts."""
         names = {name_of_compile(compiling), qualified_name(compiling.code)}
         return names | {name.rpartition(".")[2] for name in names}
 

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     except BadFolder as problem:
         sys.stderr.write(f"dynamo-dap: {problem}\n")
         return 2
-    _report(f"{call.name} returned {_said(result)}")
+    _report(f"{call.name} returned {_result_text(result)}")
     return 0
 
 
@@ -40,7 +40,7 @@ def _report(text: str) -> None:
     sys.stdout.flush()
 
 
-def _said(value: object) -> str:
+def _result_text(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _MOST else f"{text[:_MOST]}..."
 

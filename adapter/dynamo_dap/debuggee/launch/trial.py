@@ -54,7 +54,7 @@ def use_copies(copies: Mapping[str, str]) -> None:
 
 
 def try_settings(settings: Mapping[str, object], added: Mapping[str, list[str]]) -> None:
-    """Apply torch settings; add functions to settings that are sets. Runs once Dynamo is imported."""
+    """Change torch settings, and add names of functions to settings that are sets. Runs when Dynamo is imported."""
     for key, value in settings.items():
         set_config(key, value)
     for key, names in added.items():

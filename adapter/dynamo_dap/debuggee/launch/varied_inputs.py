@@ -1,4 +1,4 @@
-"""Makes the inputs of a compiled call again with other sizes and other integers, for forecasts.
+"""Copies the inputs of a compiled call with other sizes and other integers, for forecasts.
 
 A size is named ``x.shape[0]``, an integer argument by its name. Runs on the main thread after the program's end.
 """
@@ -79,7 +79,7 @@ class VariedInputs:
 
     @property
     def can_be_called(self) -> bool:
-        """Whether a call from ordinary Python got all that is changed."""
+        """Whether the varied sizes and integers were all passed by a call from ordinary Python."""
         if self._call is None or resume_function(self._code) is not None:
             return False
         given = {id(tensor) for _, tensor in tensors_in({"args": self._call.args, "kwargs": self._call.kwargs})}
@@ -88,7 +88,7 @@ class VariedInputs:
         )
 
     def _place(self, name: str) -> int | str | None:
-        """Return an integer argument's position in the call, or its name as a keyword; None if unknown."""
+        """Return an integer argument's position in the call, or its keyword; None if unknown."""
         assert self._call is not None
         if name in self._call.kwargs:
             return name

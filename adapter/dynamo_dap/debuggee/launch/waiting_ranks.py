@@ -1,7 +1,7 @@
-"""Keeps a distributed job alive while one of its ranks is held: the others wait, and report it.
+"""Keeps a distributed job alive while one of its ranks is held: the other ranks wait longer than their timeout.
 
-Runs in every rank of a debugged job, also in ranks without a debugger. A thread of ours looks for waits that exceed the
-program's timeout. It ends with the session; process groups then get the program's timeout again.
+Runs in every rank of a debugged job, also in ranks without a debugger. A thread of the debugger reports waits that
+exceed the program's timeout. It ends with the session; process groups then get the program's timeout again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Watch:
     def _run(self) -> None:
         try:
             self._watch()
-        except Exception:  # noqa: BLE001  (whatever it is, the program is to hear nothing of it)
+        except Exception:  # noqa: BLE001  (the program must not notice our failure)
             log_exception(_DOING)
 
     def _watch(self) -> None:

@@ -1,9 +1,9 @@
 """Finds the shortest list of calls after which no size of a range compiles, and proves that none is shorter.
 
-A region is all sizes that one entry serves if it is compiled with the size dynamic. Two sizes in different regions need
-an entry each, and a call adds at most one entry: so there are at least as many calls as regions. A first call makes an
-entry of its own size only, which adds a call if every region has several sizes. Each list is tried with an empty cache.
-Runs on the main thread after the program's end.
+A size's region is the set of sizes that its entry serves if the size is dynamic. Sizes outside of each other's regions
+need different entries, and a call adds at most one entry: their number is the least number of calls. If a first call
+adds an entry for its own size only, and every region has several sizes, one more call is needed. Each list is tried
+with an empty cache. Runs on the main thread after the program's end.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ MOST_CALLS = 8
 
 
 @dataclass(frozen=True)
-class Attempts:
+class RealCalls:
     """Makes real calls of the function."""
 
     empty_cache: Callable[[], None]
     call: Callable[[int, bool], None]
-    """Call with a size; ``True`` has it dynamic. Raises what the function raises."""
+    """Calls the function with a size, which is dynamic if ``True`` follows. Raises what the function raises."""
     served: Callable[[bool], frozenset[int]]
-    """Return the sizes of the range that an entry serves now."""
+    """Returns the sizes of the range that an entry serves now; ``True``: with the size dynamic."""
 
 
 @dataclass
@@ -41,54 +41,56 @@ class FoundWarmUp:
     """Sizes with which the function raises, so that no call can compile it for them."""
 
 
-def find_warm_up(attempts: Attempts, sizes: Iterable[int]) -> FoundWarmUp:
+def find_warm_up(real_calls: RealCalls, sizes: Iterable[int]) -> FoundWarmUp:
     """Return the shortest list of calls that was found, with a proven lower bound."""
     found = FoundWarmUp()
     wanted = frozenset(sizes)
-    regions = _regions(attempts, wanted, found.failing)
+    regions = _regions(real_calls, wanted, found.failing)
     wanted -= found.failing.keys()
     found.apart = sorted(
         size for size in regions if not any(size in region for other, region in regions.items() if other != size)
     )
     found.least = len(found.apart)
     if regions and len(found.apart) == len(regions) and all(len(region) > 1 for region in regions.values()):
-        found.first_is_static = all(_serves_itself_only(attempts, size) for size in regions)
+        found.first_is_static = all(_serves_itself_only(real_calls, size) for size in regions)
         found.least += found.first_is_static
     for calls in _lists(regions):
-        if len(calls) <= MOST_CALLS and _serve(attempts, calls, wanted):
+        if len(calls) <= MOST_CALLS and _serve(real_calls, calls, wanted):
             found.sizes = calls
             break
     for size in list(found.sizes) if len(found.sizes) > found.least else []:
         fewer = [other for other in found.sizes if other != size]
-        if fewer and _serve(attempts, fewer, wanted):
+        if fewer and _serve(real_calls, fewer, wanted):
             found.sizes = fewer
     if found.sizes:
-        _serve(attempts, found.sizes, wanted)
+        _serve(real_calls, found.sizes, wanted)
     return found
 
 
-def _regions(attempts: Attempts, wanted: frozenset[int], failing: dict[int, Exception]) -> Mapping[int, frozenset[int]]:
-    """Return the fewest regions that cover all sizes, each by its least size that no earlier region has."""
+def _regions(
+    real_calls: RealCalls, wanted: frozenset[int], failing: dict[int, Exception]
+) -> Mapping[int, frozenset[int]]:
+    """Return regions that cover all sizes, each under the smallest size that no earlier region covers."""
     regions: dict[int, frozenset[int]] = {}
     left = set(wanted)
     while left and len(regions) <= MOST_CALLS and len(failing) <= MOST_CALLS:
         size = min(left)
-        attempts.empty_cache()
+        real_calls.empty_cache()
         try:
-            attempts.call(size, True)
+            real_calls.call(size, True)
         except Exception as problem:  # noqa: BLE001  (the program's function may raise anything)
             failing[size] = problem
             left.discard(size)
             continue
-        regions[size] = attempts.served(True) | {size}
+        regions[size] = real_calls.served(True) | {size}
         left -= regions[size]
     return regions
 
 
-def _serves_itself_only(attempts: Attempts, size: int) -> bool:
-    attempts.empty_cache()
-    attempts.call(size, False)
-    return attempts.served(False) <= {size}
+def _serves_itself_only(real_calls: RealCalls, size: int) -> bool:
+    real_calls.empty_cache()
+    real_calls.call(size, False)
+    return real_calls.served(False) <= {size}
 
 
 def _lists(regions: Mapping[int, frozenset[int]]) -> Iterator[list[int]]:
@@ -105,9 +107,9 @@ def _lists(regions: Mapping[int, frozenset[int]]) -> Iterator[list[int]]:
     yield [other for size in ordered for other in dict.fromkeys([max(regions[size]), size])]
 
 
-def _serve(attempts: Attempts, calls: Iterable[int], wanted: frozenset[int]) -> bool:
+def _serve(real_calls: RealCalls, calls: Iterable[int], wanted: frozenset[int]) -> bool:
     """Return whether nothing compiles after these calls."""
-    attempts.empty_cache()
+    real_calls.empty_cache()
     for size in calls:
-        attempts.call(size, False)
-    return attempts.served(False) >= wanted
+        real_calls.call(size, False)
+    return real_calls.served(False) >= wanted

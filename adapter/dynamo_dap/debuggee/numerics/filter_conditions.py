@@ -13,14 +13,14 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
-from dynamo_dap.debuggee.trace.expressions import names_asked
+from dynamo_dap.debuggee.trace.expressions import names_needed
 from dynamo_dap.debuggee.values.model import text_of_raised
 
 
 def may_hold(host: Host, name: str, names: dict[str, object]) -> bool:
     """Return whether the condition of the filter ``name`` may hold, judged from ``names`` alone."""
     condition = host.breakpoints.exception_filters.get(name)
-    if not condition or not names_asked(condition) <= names.keys():
+    if not condition or not names_needed(condition) <= names.keys():
         return True
     with evaluating_on_real_values():
         return _holds(host, name, condition, lambda: is_true_python(condition, {}, names))
@@ -29,7 +29,7 @@ def may_hold(host: Host, name: str, names: dict[str, object]) -> bool:
 def holds_at(host: Host, name: str, frame: TracedFrame, names: dict[str, object]) -> bool:
     """Return whether the condition holds at a line; ``may_hold`` has already judged it from ``names``."""
     condition = host.breakpoints.exception_filters.get(name)
-    if not condition or names_asked(condition) <= names.keys():
+    if not condition or names_needed(condition) <= names.keys():
         return True
     return _holds(host, name, condition, lambda: bool(evaluate_to_python(frame, condition, dict(names))))
 

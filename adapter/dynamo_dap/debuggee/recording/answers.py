@@ -163,9 +163,9 @@ def graph_body(record: Record, compile_id: str, index: int) -> tuple[GraphBody, 
 
 
 def code_of_graph(record: Record, compile_id: str, function: str) -> str | None:
-    """Return a compiled graph's readable code for its backend, empty for no graph; None before that.
+    """Return the readable code of a compile's graph: empty if it has no graph, None while the graph is unknown.
 
-    Torch repeats ids after ``torch.compiler.reset()``: the last compile of ``function`` with the id counts.
+    Torch repeats ids after ``torch.compiler.reset()``: this is the last compile of ``function`` with the id.
     """
 
     def read(record: Record) -> str | None:

@@ -44,7 +44,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
-from dynamo_dap.debuggee.values.python_values import past_and_present_values
+from dynamo_dap.debuggee.values.python_values import texts_then_and_now
 from dynamo_dap.protocol.sizes import SPECIALIZATION
 from dynamo_dap.records.model import (
     Bucket,
@@ -229,7 +229,7 @@ def sharding(compiling: FrameCompile) -> Sharding | None:
 
 def guard_failure(failure: Failure, frame: object) -> GuardFailure:
     """Return the failed guard of an earlier compile, for the call that ``frame`` is about to run."""
-    then, now = past_and_present_values(failure, frame) if frame is not None else (None, None)
+    then, now = texts_then_and_now(failure, frame) if frame is not None else (None, None)
     return GuardFailure(
         compile_id=failure.compile_id,
         expression=text_of(failure.expression, _MESSAGE),

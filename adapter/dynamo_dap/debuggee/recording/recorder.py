@@ -273,8 +273,7 @@ class Recorder(CompileObserver):
     # -- reported on compiling threads -----------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        # Reports read values of lines and generated code from files. Kept here, they would grow a session by some
-        # kilobytes per compile.
+        # Reports read values of lines and generated code from files. In memory they would take kilobytes per compile.
         is_for_files = isinstance(event, Traced | CompileEnded)
         self.record.apply(event.without_details() if is_for_files else event)
         self._on_event(event)

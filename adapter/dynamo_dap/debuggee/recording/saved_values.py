@@ -77,7 +77,7 @@ _CALLED_BY_PYTHON_ONLY = {"__init__", "__new__", "__repr__", "__str__", "__del__
 
 
 def may_be_called(method: str, owner: str, names: set[str]) -> bool:
-    """Return whether code that uses ``names`` may call a method of the class ``owner``, by name or as Python does."""
+    """Return whether code that uses ``names`` may call a method of the class ``owner``, by its name or implicitly."""
     if method in ("__init__", "__new__", "__post_init__"):
         return owner in names
     is_implicit = method.startswith("__") and method.endswith("__") and method not in _CALLED_BY_PYTHON_ONLY

@@ -1,9 +1,7 @@
 """Converts a trace's values and lines to data of the record, each value in a few characters.
 
-Runs on the compiling thread.
-
-
-Nothing is realized, guarded or added to the graph, and no ``repr`` of the program's objects is called.
+Runs on the compiling thread. Nothing is realized, guarded or added to the graph, and no ``repr`` of the program's
+objects is called.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Predicts what breakpoints do in later calls of a cache entry, without tracing those calls.
 
-Each call of a cache entry reaches the same lines. There a name always stands for the same thing: a constant, a value
-reached from arguments or globals, or a result of the graph. So conditions and log messages are computed from these
-values; for results, the graph of the first trace runs on the call's own inputs. A breakpoint that does not stop
+Each call of a cache entry reaches the same lines, and a name there has the same origin in each call: a constant, a
+value reached from arguments or globals, or a result of the graph. So conditions and log messages are computed from
+these origins. For results, the graph of the first trace runs on the call's own inputs. A breakpoint that does not stop
 (``step == 500``, ``loss.item() > 3``, a hit count, a log message) therefore costs no trace. The text of a log message,
 and a condition that needs the graph, are first compared with those in the traced call. Everything else needs the trace,
 such as an expression that calls the program's functions, or an object that the traced code has changed. Runs on the
@@ -22,7 +22,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
-from dynamo_dap.debuggee.agent.own_rank import names_beside
+from dynamo_dap.debuggee.agent.own_rank import extra_names
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.graphs.operations import is_operation
@@ -300,7 +300,7 @@ class _Resolver(ast.NodeTransformer):
         self.needs_graph = False
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id == RANK and not self._frame.has(RANK) and (beside := names_beside()):
+        if node.id == RANK and not self._frame.has(RANK) and (beside := extra_names()):
             return ast.copy_location(ast.Constant(beside[RANK]), node)
         value = self._frame.lookup(node.id)
         if value is not MISSING and not self._frame.is_declared(node.id) and value is _BUILTINS.get(node.id):

@@ -67,7 +67,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     cuda_graph,
     dynamo_failed,
     graph_break,
-    guard_asked_for,
+    guard_about_to_be_installed,
     limit_reached,
     pending_symbols,
     recompiled,
@@ -184,7 +184,7 @@ class CompileStops(CompileObserver):
     # -- graph breaks ----------------------------------------------------------------------------------------------
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: object) -> None:
-        """Stop at the line of the break when torch makes it: every function still has its state."""
+        """Stop at the line of the break as soon as torch reports it, while every function still has its state."""
         compiling = HOOKS.current
         if compiling is None:
             return
@@ -352,10 +352,10 @@ class CompileStops(CompileObserver):
             return
         watching = [entry for entry in watched if entry.variable.is_source(guard.readable)]
         if watching and self._is_new(compiling, ("watched", guard.check, guard.name)):
-            self._stop_trace(frame, guard_asked_for(guard), watching)
+            self._stop_trace(frame, guard_about_to_be_installed(guard), watching)
         if self._is_on(GUARD) and self._is_new(compiling, (GUARD, guard.check, guard.name)):
             names: dict[str, object] = {"__source__": guard.readable, "__type__": guard.check}
-            self._stop_in_trace(GUARD, frame, guard_asked_for(guard), names)
+            self._stop_in_trace(GUARD, frame, guard_about_to_be_installed(guard), names)
 
     def _watched(self, compiling: FrameCompile | None) -> list[DataEntry]:
         """Return the data breakpoints on guards of variables of the function being compiled."""

@@ -1,10 +1,10 @@
 """Converts trackers to Python values with which an expression can compute.
 
 Constants are themselves; tensors are FakeTensors and symbols SymInts, or both are the real values of this call;
-containers are copies. An object of a user's class is itself, unless the traced code changed it or an object inside it:
-the object's methods would see the old values. Then the changed object and all objects that lead to it are copied, with
-the pending changes applied. A value that only Dynamo models (an iterator, a context manager) has a placeholder that
-cannot be advanced or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
+containers are copies. An object of a user's class is used as it is, unless the traced code changed it or an object
+inside it: its methods would see the old values. Then the changed object and all objects that lead to it are copied,
+with the pending changes applied. A value that only Dynamo models (an iterator, a context manager) has a placeholder
+that cannot be advanced or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
 """
 
 from __future__ import annotations

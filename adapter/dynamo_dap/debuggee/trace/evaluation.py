@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT
-from dynamo_dap.debuggee.agent.stepping import Assignment, ChangeAsked
+from dynamo_dap.debuggee.agent.stepping import Assignment, ChangesTrace
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import evaluating_on_real_values
@@ -89,7 +89,7 @@ def evaluate(
         if value is not UNKNOWN:
             return evaluation.shown(value, expression.strip(), context)
     if context == "repl" and evaluation.assigns_to_program(parsed):
-        raise ChangeAsked(Assignment(expression, frame))
+        raise ChangesTrace(Assignment(expression, frame))
     result = evaluation.compute(parsed)
     if result is _NOTHING:
         return Value("")

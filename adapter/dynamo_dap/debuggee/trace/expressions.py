@@ -80,7 +80,7 @@ def names_used(parsed: Parsed) -> set[str]:
     return names
 
 
-def names_asked(expression: str) -> set[str]:
+def names_needed(expression: str) -> set[str]:
     """Return the names that an expression's evaluator has to provide."""
     parsed = parse(expression, statements_allowed=False)
     bound = set() if parsed.expression is None else names_bound(parsed.expression)

@@ -16,8 +16,8 @@ from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluat
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
-from dynamo_dap.debuggee.agent.own_rank import names_beside
-from dynamo_dap.debuggee.agent.stepping import ChangeAsked, Jump
+from dynamo_dap.debuggee.agent.own_rank import extra_names
+from dynamo_dap.debuggee.agent.stepping import ChangesTrace, Jump
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.history.jumps import jump_in
@@ -44,7 +44,7 @@ from dynamo_dap.debuggee.values.model import (
     bounded_text,
 )
 from dynamo_dap.debuggee.values.paging import in_pages
-from dynamo_dap.debuggee.values.python_values import past_and_present_values, present
+from dynamo_dap.debuggee.values.python_values import present, texts_then_and_now
 from dynamo_dap.protocol.types import CompletionItem
 
 
@@ -113,7 +113,7 @@ class TracedFunction(Frame):
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""
         own = (RANK,) if self._frame.has(RANK) else ()
-        beside = names_beside(own) if RANK in expression else {}
+        beside = extra_names(own) if RANK in expression else {}
         names = {**beside, **self._scratch}
         plain = plain_conditions.truth(self._frame, expression, names)
         return bool(evaluate_to_python(self._frame, expression, names)) if plain is None else plain
@@ -124,7 +124,7 @@ class TracedFunction(Frame):
 
     def write(self, expression: str, value: str) -> Value:
         """Continue a separate trace with another value."""
-        raise ChangeAsked(assignment(self._frame, expression, value))
+        raise ChangesTrace(assignment(self._frame, expression, value))
 
     def jump_to(self, path: str, line: int) -> Jump:
         """Return the start of a line, from which the trace can continue."""
@@ -231,7 +231,7 @@ def _values(names: dict[str, object]) -> list[Variable]:
 
 def _entry(failure: Failure, entry: object, frame: object) -> Value:
     def parts() -> list[Variable]:
-        then, now = past_and_present_values(failure, frame)
+        then, now = texts_then_and_now(failure, frame)
         place = failure.place
         location = None if place is None else Location(place.path, place.line)
         shown = [Variable("failed guard", Value(bounded_text(failure.expression)), declaration=location)]

@@ -36,7 +36,7 @@ def guard_children(frame: TracedFrame) -> Children:
 
 def _entries(frame: TracedFrame) -> list[GuardFacts | ShapeGuardFacts]:
     guards, of_sizes = frame.guards(), frame.shape_guards()
-    # The guard SHAPE_ENV stands for all conditions on sizes. They are listed in its place.
+    # The guard SHAPE_ENV means all conditions on sizes, which are listed instead.
     return [*(guard for guard in guards if guard.check != "SHAPE_ENV"), *of_sizes]
 
 

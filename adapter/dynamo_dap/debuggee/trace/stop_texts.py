@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity, restart_reasons
 from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.values.model import bounded_text
-from dynamo_dap.debuggee.values.python_values import past_and_present_values
+from dynamo_dap.debuggee.values.python_values import texts_then_and_now
 from dynamo_dap.protocol.cuda_graphs import ADVICE, OVERWRITTEN, PARTIAL, RERECORDED, SKIPPED
 from dynamo_dap.protocol.types import ExceptionDetails
 
@@ -269,7 +269,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
     links: list[str] = []
     for failure in failures:
         lines.append(failed_guard_line(failure))
-        then, now = past_and_present_values(failure, compiling.frame)
+        then, now = texts_then_and_now(failure, compiling.frame)
         if then is not None:
             lines.append(f"  value then: {then}")
         if now is not None:
@@ -347,7 +347,7 @@ def cuda_graph(facts: CudaGraphFacts) -> RaisedException:
     return _raised(f"CUDA graph: {_CUDA_GRAPHS[facts.outcome]}: {facts.text}", lines, links=links)
 
 
-def guard_asked_for(requested: RequestedGuard) -> RaisedException:
+def guard_about_to_be_installed(requested: RequestedGuard) -> RaisedException:
     """Report that Dynamo installs a guard."""
     about = requested.readable or "the global state"
     return _raised(f"Guard: {requested.check} on {about}", [f"Source: {requested.name}" if requested.name else None])

@@ -119,7 +119,7 @@ class _Variables(Deferred):
             raise WriteRefused(f"'{name}' is not a variable of the function")
         if name in self._read_only:
             raise WriteRefused(f"the rest of the function does not use '{name}': this is its value before the break")
-        raise ChangeAsked(assignment(self._frame, name, expression))
+        raise ChangesTrace(assignment(self._frame, name, expression))
 
 
 def _variables(named: Sequence[tuple[str, object]], view: TracedView) -> list[Variable]:

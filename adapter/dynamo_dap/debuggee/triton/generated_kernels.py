@@ -33,13 +33,15 @@ class Launching(Protocol):
 
 
 def watch_generated_launches(
-    is_alert: Callable[[], bool], look_into: Callable[[object, Callable[[], Given]], Launching | None]
+    observes_any: Callable[[], bool], look_into: Callable[[object, Callable[[], Given]], Launching | None]
 ) -> None:
-    """Call ``look_into`` with the kernel before each launch, while ``is_alert``."""
-    when_imported(_MODULE, lambda: _watch(is_alert, look_into))
+    """Call ``look_into`` with the kernel before each launch, while ``observes_any``."""
+    when_imported(_MODULE, lambda: _watch(observes_any, look_into))
 
 
-def _watch(is_alert: Callable[[], bool], look_into: Callable[[object, Callable[[], Given]], Launching | None]) -> None:
+def _watch(
+    observes_any: Callable[[], bool], look_into: Callable[[object, Callable[[], Given]], Launching | None]
+) -> None:
     if GENERATED_KERNELS.problem is not None:
         return
     autotuner = sys.modules[_MODULE].CachingAutotuner
@@ -47,7 +49,7 @@ def _watch(is_alert: Callable[[], bool], look_into: Callable[[object, Callable[[
 
     def run(self: Any, *args: object, stream: object, benchmark_run: bool = False, **kwargs: object) -> Any:
         looked = None
-        if not benchmark_run and is_alert():
+        if not benchmark_run and observes_any():
             kernel = _kernel_of(self)
             looked = None if kernel is None else look_into(kernel, lambda: _given(self, args, kwargs))
         if looked is None:

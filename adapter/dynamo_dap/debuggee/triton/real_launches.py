@@ -37,7 +37,7 @@ _SECONDS_UNTIL_REPORTED = 2.0
 
 
 @dataclass(frozen=True)
-class Wish:
+class Observation:
     """What to observe in a launch."""
 
     is_of_all_programs: bool
@@ -49,20 +49,20 @@ class Wish:
 class LaunchObserver(Protocol):
     """Decides which launches to interpret."""
 
-    def is_alert(self) -> bool:
-        """Return whether any launch may be wanted. Asked at every launch."""
+    def observes_any(self) -> bool:
+        """Return whether any launch may have to be interpreted. Called at every launch."""
 
-    def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
+    def observation(self, function: types.FunctionType, *, is_entered: bool) -> Observation | None:
         """Return what to observe in the launch that is about to begin; None for nothing.
 
-        Asked at every launch. ``is_entered`` says whether a step goes into the kernel.
+        Called at every launch. ``is_entered`` says whether a step goes into the kernel.
         """
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
         """Return the program in which to stop; None if the grid lacks it."""
 
-    def passed_over(self) -> AbstractContextManager[None]:
-        """Let none of the user's steps end inside."""
+    def step_suspended(self) -> AbstractContextManager[None]:
+        """Suspend the user's step inside the context."""
 
     def report(self, text: str) -> None:
         """Show the user a text about a launch."""
@@ -91,7 +91,7 @@ def watch(observer: LaunchObserver, programs: Observer) -> None:
         _is_installed = True
         when_imported(_COMPILER, lambda: _keep_compiler_apart(sys.modules[_COMPILER].ASTSource))
         when_imported(_AUTOTUNER, lambda: _note_measuring(sys.modules[_AUTOTUNER].Autotuner))
-        watch_generated_launches(observer.is_alert, functools.partial(look_into, is_entered=False))
+        watch_generated_launches(observer.observes_any, functools.partial(look_into, is_entered=False))
         when_imported(_KERNELS, lambda: _watch_launches(sys.modules[_KERNELS].JITFunction))
 
 
@@ -165,14 +165,14 @@ class InterpretedLaunch:
         self._observer, self._programs = observer, programs
         self._compared: tuple[Launch, ArgumentCopies] | None = None
 
-    def is_to_be_compared(self, launch: Launch, copies: ArgumentCopies) -> None:
-        """All programs have run in the interpreter, on ``copies``."""
+    def compare_after(self, launch: Launch, copies: ArgumentCopies) -> None:
+        """Compare the launch's results with ``copies`` once it has run; every program has run on these."""
         self._compared = launch, copies
 
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
         """Keep steps from ending inside, then compare what was written."""
-        with self._observer.passed_over():
+        with self._observer.step_suspended():
             yield
         if self._compared is not None:
             self._compare(*self._compared)
@@ -189,23 +189,23 @@ class InterpretedLaunch:
 
 
 def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> InterpretedLaunch | None:
-    """Interpret a launch that is about to be made, on copies, if a wish covers it.
+    """Interpret a launch that is about to be made, on copies, if the observer wants that.
 
     Failures are reported, and the program goes on. ``is_entered`` says whether steps go in.
     """
     if _observers is None or _of_thread.is_measuring or _of_thread.functions is not None:
         return None
     observer, programs = _observers
-    wish = observer.wish(kernel.fn, is_entered=is_entered)
-    if wish is None:
+    observation = observer.observation(kernel.fn, is_entered=is_entered)
+    if observation is None:
         return None
     looked = InterpretedLaunch(observer, programs)
     try:
         with programs.unobserved():
             prepared = _Prepared(kernel, given(), observer, programs)
-        prepared.run(wish)
-        if wish.is_compared and prepared.copies.is_complete:
-            looked.is_to_be_compared(prepared.launch, prepared.copies)
+        prepared.run(observation)
+        if observation.is_compared and prepared.copies.is_complete:
+            looked.compare_after(prepared.launch, prepared.copies)
     except Exception as error:  # noqa: BLE001  (whatever the kernel raises there, the launch is the program's)
         text = (
             f"{_name_of(kernel)} cannot be interpreted (the launch itself continues): {type(error).__name__}: {error}"
@@ -239,10 +239,10 @@ class _Prepared:
             note_arguments(launch, name, value)
         self._constants = constants
 
-    def run(self, wish: Wish) -> None:
+    def run(self, observation: Observation) -> None:
         """Interpret it."""
         programs: Iterable[tuple[int, ...]] = itertools.product(*map(range, self._grid))
-        if not wish.is_of_all_programs:
+        if not observation.is_of_all_programs:
             chosen = self._observer.chosen(self.launch)
             programs = [] if chosen is None else [chosen]
         functions: dict[int, types.FunctionType] = {}

@@ -1,1 +1,1 @@
-"""Any Python or tensor value as bounded DAP variables. Runs on the held thread only."""
+"""Shows any Python value or tensor as DAP variables of bounded size. Runs on the held thread."""

@@ -1,4 +1,4 @@
-"""Functions, methods, generators, modules: values that are code, with their place in the source.
+"""Shows functions, methods, generators, modules and exceptions, with their place in the source.
 
 Runs on the held thread only.
 """

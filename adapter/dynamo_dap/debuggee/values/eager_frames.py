@@ -1,4 +1,4 @@
-"""Locals and globals of ordinary Python frames, as children. Runs on the thread whose frame it is, while it is held."""
+"""Shows locals and globals of ordinary Python frames. Runs on the held thread that the frame belongs to."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.values.model import (
 from dynamo_dap.debuggee.values.type_facts import full_name_of, mro_of, qualified_name_of
 
 DEPTH_OF_PREVIEW = 3
-"""How many containers deep a text looks; deeper ones show as ``[…]``."""
+"""How many levels of containers a text shows; deeper containers are written as ``[…]``."""
 
 PREVIEW_OF_CONTAINER = 120
 """The most characters of a container's elements, so that it fits one line of a pane; the text counts the rest."""
@@ -70,7 +70,7 @@ _families: dict[type | str, Family] = {}
 _families_by_id: dict[int, Family] = {}
 """By ``id`` of the type: classes of the program may not be hashable."""
 _found: dict[int, tuple[weakref.ref[type], Family]] = {}
-"""By ``id`` of the type, held weakly: Dynamo's guards end with the classes they check."""
+"""By ``id`` of the type. Types are held weakly, because Dynamo drops guards on a class that is freed."""
 
 
 def family_for(*types: type | str) -> Callable[[type[Family]], type[Family]]:
@@ -136,7 +136,7 @@ class View:
             return f"<{qualified_name_of(type(value))}: {type(problem).__name__}>"
 
     def shown(self, value: object, expression: str | None) -> Value:
-        """Return the same as ``value``, for objects that are not broken."""
+        """Return the object as it is shown; ``value`` calls this, and handles objects that raise."""
         seen = self.seen(value)
         return family_of(seen).present(seen, expression, self)
 

@@ -75,7 +75,7 @@ def text_with_data(text: str, data: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value as it is shown. ``text`` is bounded (see ``bounded_text``), never the whole ``repr`` of a big thing."""
+    """One value as it is shown; ``text`` is bounded (see ``bounded_text``)."""
 
     text: str
     type_name: str | None = None
@@ -144,7 +144,7 @@ class Children(ABC):
     """The variables below a value or a scope, computed page by page when requested."""
 
     are_traced_locals: ClassVar[bool] = False
-    """Whether they are locals of a traced function, whose past may be known."""
+    """Whether they are locals of a traced function, which may have a history."""
     takes_long: ClassVar[bool] = False
     """Whether the user asks for work that may take long: no time limit interrupts it."""
 

@@ -1,4 +1,4 @@
-"""Objects of the user's classes: what they store, without running their code.
+"""Shows objects of the user's classes by what they store, without running their code.
 
 Attributes come from ``__dict__`` and ``__slots__``; properties are not read and ``__repr__`` is not called. Runs on the
 held thread.

@@ -31,10 +31,10 @@ __all__ = [
 _MAXIMUM_LENGTH = 120
 
 
-def past_and_present_values(failure: Failure, frame: object) -> tuple[str | None, str | None]:
-    """Return a value's texts before and now; None where unknown. ``frame`` is that of the call to compile."""
+def texts_then_and_now(failure: Failure, frame: object) -> tuple[str | None, str | None]:
+    """Return texts of the guarded value, then and now; None if unknown. ``frame`` is that of the compiled call."""
     then, now = then_and_now(failure, frame)
     if isinstance(now, str) and type(now) is not str:
-        # Torch has written it already.
+        # This is text that torch wrote, not a value.
         return then, str(now)
     return then, None if now is NOT_KNOWN else preview(now, _MAXIMUM_LENGTH)

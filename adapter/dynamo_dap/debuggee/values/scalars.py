@@ -1,4 +1,4 @@
-"""Numbers, text, and small standard types whose ``repr`` is cheap and runs no user code. Runs on the held thread."""
+"""Shows numbers, texts, and small standard types whose ``repr`` runs no user code. Runs on the held thread."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensor_search import condition
 from dynamo_dap.debuggee.values.tensors import number_text
-from dynamo_dap.protocol.tensor_looks import TensorArguments
+from dynamo_dap.protocol.tensor_requests import TensorArguments
 
 _MOST_ELEMENTS = 10_000
-"""Of one page."""
+"""The most elements of one page."""
 _MOST_ROWS = 2**22
 """Rows that are sorted or filtered at most: a few tenths of a second."""
 _MOST_AT_ONCE = 2**20
@@ -29,8 +29,8 @@ _MOST_SECONDS = 2.0
 Part = Callable[[Any], Any]
 
 
-class Looked(Protocol):
-    """The tensor that is shown."""
+class TensorReader(Protocol):
+    """Reads the shown tensor."""
 
     shape: list[int]
     dtype: str
@@ -63,13 +63,13 @@ def _default_selection(dimensions: int, shown: int) -> list[int | None]:
     return [None if number >= dimensions - shown else 0 for number in range(dimensions)]
 
 
-def elements(looked: Looked, arguments: TensorArguments) -> tuple[list[list[str]], list[int] | None, int | None]:
+def elements(reader: TensorReader, arguments: TensorArguments) -> tuple[list[list[str]], list[int] | None, int | None]:
     """Return the texts of a page. If rows are sorted or filtered, also return their indices and number."""
-    index, sizes = selected(looked.shape, arguments.selection, 2)
-    if not math.prod(looked.shape):
+    index, sizes = selected(reader.shape, arguments.selection, 2)
+    if not math.prod(reader.shape):
         return [], None, None
     width = sizes[1] if len(sizes) == 2 else 1
-    order = _order(looked, index, sizes, arguments)
+    order = _order(reader, index, sizes, arguments)
     total = (sizes[0] if sizes else 1) if order is None else int(order.numel())
     start_row, start_column = max(0, arguments.start_row), max(0, arguments.start_column)
     stop_column = min(start_column + max(0, arguments.column_count), width, start_column + _MOST_ELEMENTS)
@@ -89,13 +89,13 @@ def elements(looked: Looked, arguments: TensorArguments) -> tuple[list[list[str]
         columns = (slice(None), *page[1:])
         return sys.modules["torch"].cat([part[row : row + 1] for row in rows])[columns]
 
-    part = looked.part(take)
+    part = reader.part(take)
     shaped = part.reshape(1, 1) if not sizes else part.unsqueeze(1) if len(sizes) == 1 else part
-    texts = [[number_text(number, looked.dtype) for number in row] for row in shaped.tolist()]
+    texts = [[number_text(number, reader.dtype) for number in row] for row in shaped.tolist()]
     return texts, rows, None if order is None else total
 
 
-def _order(looked: Looked, index: tuple[object, ...], sizes: list[int], arguments: TensorArguments) -> Any:
+def _order(reader: TensorReader, index: tuple[object, ...], sizes: list[int], arguments: TensorArguments) -> Any:
     """Return the indices of the rows to show, in this order; None for all rows, unsorted."""
     column, text = arguments.sort_column, arguments.rows_with
     if not sizes or (column is None and not text):
@@ -103,26 +103,26 @@ def _order(looked: Looked, index: tuple[object, ...], sizes: list[int], argument
     if sizes[0] > _MOST_ROWS:
         raise EvaluationError(f"up to {_MOST_ROWS:,} rows can be sorted or filtered, and this part has {sizes[0]:,}")
     torch = sys.modules["torch"]
-    rows = _matching(looked, index, sizes, text) if text else torch.arange(sizes[0], device="cpu")
+    rows = _matching(reader, index, sizes, text) if text else torch.arange(sizes[0], device="cpu")
     if column is None:
         return rows
     if not 0 <= column < (sizes[1] if len(sizes) == 2 else 1):
         raise EvaluationError(f"this part has no column {column}")
     place = (slice(None), column)[: len(sizes)]
-    values = looked.numbers(lambda tensor: tensor[index][place])[rows]
+    values = reader.numbers(lambda tensor: tensor[index][place])[rows]
     # NaN sorts as the largest number.
     return rows[values.argsort(descending=arguments.is_descending, stable=True)]
 
 
-def _matching(looked: Looked, index: tuple[object, ...], sizes: list[int], text: str) -> Any:
+def _matching(reader: TensorReader, index: tuple[object, ...], sizes: list[int], text: str) -> Any:
     """Return the indices of the rows that have an element for which the condition ``text`` holds."""
-    matches = condition(text, looked.dtype)
+    matches = condition(text, reader.dtype)
     torch = sys.modules["torch"]
     deadline = time.monotonic() + _MOST_SECONDS
     step = max(1, _MOST_AT_ONCE // math.prod(sizes[1:]))
     found = []
     for start in range(0, sizes[0], step):
-        numbers = looked.numbers(functools.partial(_some_rows, index, start, start + step))
+        numbers = reader.numbers(functools.partial(_some_rows, index, start, start + step))
         found.append(matches(numbers).reshape(numbers.shape[0], -1).any(1))
         if time.monotonic() > deadline:
             raise EvaluationError(f"filtering takes longer than {_MOST_SECONDS:g} s: show a part of the tensor")

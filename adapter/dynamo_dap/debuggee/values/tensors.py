@@ -97,7 +97,7 @@ def little_data(tensor: Tensor) -> str | None:
 
 
 _MOST_BYTES = 2**20
-"""Of a tensor whose range is shown: reading them takes about a millisecond."""
+"""The most bytes of a tensor whose range is shown: reading them takes about a millisecond."""
 _PART = 16384
 """Elements that are read at once: for so few, torch starts no threads in the program."""
 

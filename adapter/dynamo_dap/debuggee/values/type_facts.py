@@ -1,4 +1,4 @@
-"""Facts about a type and an object's storage, read without running any code of the object's class.
+"""Reads facts about a type and an object's storage without running code of the object's class.
 
 ``type(x).__name__``, ``x.__dict__`` and ``getattr`` can all be redefined by a metaclass, a property or ``__getattr__``.
 The descriptors of ``type`` and ``object`` themselves cannot. Runs on any thread.

@@ -1,4 +1,4 @@
-"""Marks a size that recompiles by ``torch._dynamo.maybe_mark_dynamic``, before the first compiled call.
+"""Marks a size that causes recompiles with ``torch._dynamo.maybe_mark_dynamic``, before the first compiled call.
 
 It has no side effects. This is torch's own advice: if the size is specialized after all, nothing changes. Only tensors
 can be marked, and a later call may pass something else, so each mark is below an ``isinstance``. The next compile shows

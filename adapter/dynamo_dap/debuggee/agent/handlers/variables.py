@@ -13,7 +13,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame, GlobalsFrame
 from dynamo_dap.debuggee.agent.pause import Pause, Reply
 from dynamo_dap.debuggee.agent.requests import AnsweredLater, handles_while_held
-from dynamo_dap.debuggee.agent.stepping import AskedChange, Assignment, ChangeAsked, Jump, Step, StepKind
+from dynamo_dap.debuggee.agent.stepping import Assignment, ChangesTrace, Jump, RequestedChange, Step, StepKind
 from dynamo_dap.debuggee.values.model import (
     Children,
     EvaluationError,
@@ -24,9 +24,9 @@ from dynamo_dap.debuggee.values.model import (
     text_of_raised,
 )
 from dynamo_dap.debuggee.values.paging import page_of
-from dynamo_dap.debuggee.values.tensor_looks import look
+from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.protocol.contract import TENSOR, TRACED, TRACED_TENSOR, ErrorId, MarkedVariable
-from dynamo_dap.protocol.tensor_looks import TensorArguments, TensorBody
+from dynamo_dap.protocol.tensor_requests import TensorArguments, TensorBody
 from dynamo_dap.protocol.types import (
     CompletionsArguments,
     CompletionsResponseBody,
@@ -165,7 +165,7 @@ def set_variable(
     children, _ = agent.references.variables(arguments.variables_reference)
     try:
         return body(children.write(arguments.name, arguments.value), is_of_pause=True)
-    except ChangeAsked as asked:
+    except ChangesTrace as asked:
         return changed_trace(agent, pause, asked.change, lambda value: body(value, is_of_pause=False))
 
 
@@ -182,7 +182,7 @@ def changed_trace(
             reply.refuse(text, error_id=ErrorId.CANNOT_CHANGE)
 
         step = Step(StepKind.CHANGE, "statement", pause.stop.engine, pause.stop.origin)
-        step.asked = AskedChange(change, answer, refuse)
+        step.asked = RequestedChange(change, answer, refuse)
         # As in ``execution._travel``: the client must not keep showing the previous stop.
         agent.send_event("continued", ContinuedEventBody(thread_id=pause.thread_id, all_threads_continued=False))
         pause.release(step)
@@ -210,7 +210,7 @@ def tensor(agent: Agent, pause: Pause, arguments: TensorArguments) -> TensorBody
     else:
         text = f"'{TENSOR}' takes a variables reference or an expression"
         raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
-    return look(shown, arguments, None if arguments.minus is None else computed(arguments.minus))
+    return part_of_tensor(shown, arguments, None if arguments.minus is None else computed(arguments.minus))
 
 
 _OfExpression: TypeAlias = EvaluateArguments | SetExpressionArguments | CompletionsArguments | TensorArguments
@@ -238,7 +238,7 @@ def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> Evalua
     frame = _frame(agent, arguments)
     try:
         value = _reporting_exceptions(lambda: frame.evaluate(arguments.expression, arguments.context or "watch"))
-    except ChangeAsked as asked:
+    except ChangesTrace as asked:
         return changed_trace(agent, pause, asked.change, lambda value: EvaluateResponseBody(value.text, 0))
     return EvaluateResponseBody(
         result=_formatted_text(value, arguments.format, is_printed=arguments.context == "repl"),
@@ -260,7 +260,7 @@ def set_expression(
     frame = _frame(agent, arguments)
     try:
         value = _reporting_exceptions(lambda: frame.write(arguments.expression, arguments.value))
-    except ChangeAsked as asked:
+    except ChangesTrace as asked:
         return changed_trace(
             agent,
             pause,
@@ -289,7 +289,7 @@ def _reporting_exceptions(work: Callable[[], T]) -> T:
     """Run the user's expression; report its exception as the user's, not as an error of ours."""
     try:
         return work()
-    except (ChangeAsked, EvaluationError, WriteRefused, Interrupted):
+    except (ChangesTrace, EvaluationError, WriteRefused, Interrupted):
         raise
     except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
         raise EvaluationError(text_of_raised(error)) from None

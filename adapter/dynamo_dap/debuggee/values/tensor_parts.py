@@ -1,4 +1,4 @@
-"""Looks at a tensor: a page of elements, statistics with a histogram, a picture, or a difference from another.
+"""Returns the part of a tensor that a user views: a page of elements, statistics, the next match, or a picture.
 
 However large the tensor is, only what is shown is read and copied: a page, the elements behind a picture's points, or a
 sample. No random number is drawn from the program's generators, and no gradient is recorded. A device's data is copied
@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.values.tensor_elements import elements, selected
 from dynamo_dap.debuggee.values.tensor_search import search
 from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
 from dynamo_dap.debuggee.values.type_facts import name_of
-from dynamo_dap.protocol.tensor_looks import (
+from dynamo_dap.protocol.tensor_requests import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     ELEMENTS,
@@ -53,7 +53,7 @@ _MOST_SECONDS = 2.0
 """Time limit of each of the two passes over all elements. Both together take less than an evaluation may."""
 _BINS = 64
 _MOST_POINTS = 1024
-"""Of a picture, in width and in height."""
+"""The most points of a picture, in width and in height."""
 _MOST_TILES = 64
 _HIGHEST, _NEGATIVE_INF, _POSITIVE_INF, _NAN = 252, 253, 254, 255
 """Bytes of a heat map."""
@@ -64,7 +64,7 @@ _NAN_COLOUR = (255, 0, 255, 255)
 Part = Callable[[Any], Any]
 
 
-def look(tensor: Tensor, arguments: TensorArguments, other: object = None) -> TensorBody:
+def part_of_tensor(tensor: Tensor, arguments: TensorArguments, other: object = None) -> TensorBody:
     """Return the requested part of ``tensor``, or of its difference from ``other``.
 
     Raises:
@@ -72,16 +72,16 @@ def look(tensor: Tensor, arguments: TensorArguments, other: object = None) -> Te
     """
     try:
         with data_reading(), transforms_off():
-            looked = _Looked(tensor, other)
-            body = TensorBody(looked.text, looked.shape, _pictures_of(looked.shape), looked.note)
+            reader = _TensorReader(tensor, other)
+            body = TensorBody(reader.text, reader.shape, _pictures_of(reader.shape), reader.note)
             if arguments.show == ELEMENTS:
-                body.elements, body.rows, body.row_total = elements(looked, arguments)
+                body.elements, body.rows, body.row_total = elements(reader, arguments)
             elif arguments.show == STATISTICS:
-                body.statistics = _statistics(looked, arguments.is_whole)
+                body.statistics = _statistics(reader, arguments.is_whole)
             elif arguments.show == MATCH:
-                body.match = _match(looked, arguments)
+                body.match = _match(reader, arguments)
             else:
-                body.picture = _picture(looked, arguments)
+                body.picture = _picture(reader, arguments)
             return body
     except (RuntimeError, TypeError, ValueError, NotImplementedError, FeatureMissing) as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
@@ -95,8 +95,8 @@ def _name(tensor: Tensor) -> str:
         return f"a {type(tensor).__name__}"
 
 
-class _Looked:
-    """The tensor that is shown, or the difference of two."""
+class _TensorReader:
+    """Reads the shown tensor, or the difference of two."""
 
     def __init__(self, tensor: Tensor, other: Any) -> None:
         self._tensor, self.note = _dense(tensor)
@@ -200,38 +200,38 @@ def _nested_count(data: Any) -> int:
 # -- statistics --------------------------------------------------------------------------------------------------------
 
 
-def _statistics(looked: _Looked, is_whole: bool) -> TensorStatistics:
-    if looked.count <= _MOST_FOR_STATISTICS or is_whole:
+def _statistics(reader: _TensorReader, is_whole: bool) -> TensorStatistics:
+    if reader.count <= _MOST_FOR_STATISTICS or is_whole:
         deadline = time.monotonic() + _MOST_SECONDS
         total = _Total()
-        for take in _chunks(looked.shape):
-            total.add(looked.numbers(take))
-            if time.monotonic() > deadline and total.count < looked.count:
+        for take in _chunks(reader.shape):
+            total.add(reader.numbers(take))
+            if time.monotonic() > deadline and total.count < reader.count:
                 break
-        of = "all" if total.count == looked.count else "beginning"
+        of = "all" if total.count == reader.count else "beginning"
         counted = total.count
-        histogram = _histogram_in_chunks(looked, total, counted, deadline + _MOST_SECONDS)
-        statistics = total.reported(looked.dtype, of, histogram)
-        statistics.places = total.places(looked.shape) or None
+        histogram = _histogram_in_chunks(reader, total, counted, deadline + _MOST_SECONDS)
+        statistics = total.reported(reader.dtype, of, histogram)
+        statistics.places = total.places(reader.shape) or None
         return statistics
-    sample = looked.numbers(_at_random(looked.shape))
+    sample = reader.numbers(_at_random(reader.shape))
     total = _Total()
     total.add(sample)
-    histogram = total.empty_histogram(looked.dtype)
+    histogram = total.empty_histogram(reader.dtype)
     if histogram is not None:
         _count(histogram, sample)
-    return total.reported(looked.dtype, "sample", histogram)
+    return total.reported(reader.dtype, "sample", histogram)
 
 
-def _histogram_in_chunks(looked: _Looked, total: _Total, counted: int, deadline: float) -> TensorHistogram | None:
+def _histogram_in_chunks(reader: _TensorReader, total: _Total, counted: int, deadline: float) -> TensorHistogram | None:
     """Count in intervals the elements that the statistics cover; fewer if that takes too long."""
-    histogram, done = total.empty_histogram(looked.dtype), 0
+    histogram, done = total.empty_histogram(reader.dtype), 0
     if histogram is None:
         return None
-    for take in _chunks(looked.shape):
+    for take in _chunks(reader.shape):
         if done >= counted or time.monotonic() > deadline:
             break
-        numbers = looked.numbers(take)
+        numbers = reader.numbers(take)
         _count(histogram, numbers)
         done += numbers.numel()
     return histogram
@@ -254,10 +254,10 @@ def _chunks(shape: list[int], index: tuple[object, ...] = ()) -> Iterator[Part]:
         yield lambda tensor, place=place: tensor[place]  # type: ignore[misc]  # a lambda in a loop
 
 
-def _match(looked: _Looked, arguments: TensorArguments) -> TensorMatch:
-    chunks = map(looked.numbers, _chunks(looked.shape))
-    count, position, number = search(chunks, arguments.find, arguments.after, looked.dtype)
-    return TensorMatch(_index(position, looked.shape), position, number, count)
+def _match(reader: _TensorReader, arguments: TensorArguments) -> TensorMatch:
+    chunks = map(reader.numbers, _chunks(reader.shape))
+    count, position, number = search(chunks, arguments.find, arguments.after, reader.dtype)
+    return TensorMatch(_index(position, reader.shape), position, number, count)
 
 
 def _at_random(shape: list[int]) -> Part:
@@ -387,7 +387,7 @@ def _pictures_of(shape: list[int]) -> list[str]:
         )
         kinds = [kind for kind, channels in images if channels in (1, 3)]
         kinds += [TILES, HEAT_MAP] if middle == last and first > 1 else [HEAT_MAP, TILES]
-        # Heads and batches have the size 4 as often as red, green, blue and alpha.
+        # A dimension of size 4 is as often a number of heads or a batch as red, green, blue and alpha.
         kinds += [kind for kind, channels in images if channels == 4]
     else:
         kinds = [HEAT_MAP]
@@ -399,24 +399,24 @@ def _is_image(height: int, width: int) -> bool:
     return min(height, width) >= _SMALLEST_IMAGE and max(height, width) <= _LONGEST_SIDE * min(height, width)
 
 
-def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
+def _picture(reader: _TensorReader, arguments: TensorArguments) -> TensorPicture:
     if arguments.picture not in TENSOR_PICTURES:
         raise EvaluationError(f"unknown picture {arguments.picture!r}; known: {', '.join(TENSOR_PICTURES)}")
-    if not looked.count:
+    if not reader.count:
         raise EvaluationError("the tensor has no elements to draw")
     shown = 2 if arguments.picture == HEAT_MAP else 3
-    index, sizes = selected(looked.shape, arguments.selection, shown)
+    index, sizes = selected(reader.shape, arguments.selection, shown)
     if shown == 3 and len(sizes) != 3:
         raise EvaluationError("this picture needs three dimensions")
     width = max(1, min(arguments.width, _MOST_POINTS))
     height = max(1, min(arguments.height, _MOST_POINTS))
     if arguments.picture in (CHANNELS_FIRST, CHANNELS_LAST):
-        return _image(looked, index, sizes, arguments.picture, width, height)
+        return _image(reader, index, sizes, arguments.picture, width, height)
     count = min(sizes[0], _MOST_TILES) if arguments.picture == TILES else 1
     rows = sizes[-2] if len(sizes) >= 2 else 1
     columns = sizes[-1] if sizes else 1
     tiles = [
-        _Map.of(looked, _tile(index, number if arguments.picture == TILES else None), rows, columns, width, height)
+        _Map.of(reader, _tile(index, number if arguments.picture == TILES else None), rows, columns, width, height)
         for number in range(count)
     ]
     low = min((tile.low for tile in tiles if tile.low is not None), default=0.0)
@@ -473,14 +473,14 @@ class _Map:
         self.is_sampled = False
 
     @classmethod
-    def of(cls, looked: _Looked, take: Part, rows: int, columns: int, width: int, height: int) -> _Map:
+    def of(cls, reader: _TensorReader, take: Part, rows: int, columns: int, width: int, height: int) -> _Map:
         row_block, column_block = -(-rows // height), -(-columns // width)
         row_skip = column_skip = 1
         if rows * columns > _MOST_AT_ONCE:
             for_each_point = max(1, _MOST_AT_ONCE // 4 // (-(-rows // row_block) * -(-columns // column_block)))
             row_part = min(row_block, math.isqrt(for_each_point))
             row_skip, column_skip = row_block // row_part, max(1, column_block // (for_each_point // row_part))
-        numbers = looked.numbers(lambda tensor: take(tensor)[::row_skip, ::column_skip])
+        numbers = reader.numbers(lambda tensor: take(tensor)[::row_skip, ::column_skip])
         made = cls(numbers, -(-row_block // row_skip), -(-column_block // column_skip))
         made.row_step = -(-row_block // row_skip) * row_skip
         made.column_step = -(-column_block // column_skip) * column_skip
@@ -499,7 +499,7 @@ class _Map:
 
 
 def _image(
-    looked: _Looked, index: tuple[object, ...], sizes: list[int], kind: str, width: int, height: int
+    reader: _TensorReader, index: tuple[object, ...], sizes: list[int], kind: str, width: int, height: int
 ) -> TensorPicture:
     torch = sys.modules["torch"]
     channels, rows, columns = sizes if kind == CHANNELS_FIRST else (sizes[2], *sizes[:2])
@@ -512,9 +512,9 @@ def _image(
         shown = tensor[index]
         return (shown.permute(1, 2, 0) if kind == CHANNELS_FIRST else shown)[::step, ::step]
 
-    numbers = looked.numbers(take)
+    numbers = reader.numbers(take)
     nans = numbers.isnan().any(2)
-    low, high = _range_of_colours(numbers, looked.dtype)
+    low, high = _range_of_colours(numbers, reader.dtype)
     scaled = ((numbers.nan_to_num(0.0, high, low) - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
     colours = scaled.expand(-1, -1, 3) if channels == 1 else scaled[:, :, :3]
     alpha = scaled[:, :, 3:] if channels == 4 else torch.full_like(scaled[:, :, :1], 255)
