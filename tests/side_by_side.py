@@ -1,8 +1,7 @@
 """Runs commands at the same time, and names in the last lines what failed: ``python -m tests.side_by_side A B``.
 
-The first command's output appears as it comes, the others' when they end. Each command that fails names its failed
-tests in lines that begin with ``FAILED``: these come once more after everything else, since only the end of a long log
-may be kept.
+The first command's output appears at once, the others' when they end. Each command that fails names its failed tests in
+lines that begin with ``FAILED``. These are repeated at the end, since only the end of a long log may be kept.
 """
 
 from __future__ import annotations

@@ -24,6 +24,12 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans, RunTimeLines
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries, GradientEntries
+from dynamo_dap.debuggee.generated.continuations import Continuation
+from dynamo_dap.debuggee.generated.crash_recorder import CrashRecorder
+from dynamo_dap.debuggee.generated.disassembly import disassemble
+from dynamo_dap.debuggee.generated.evaluation import ConditionFilter
+from dynamo_dap.debuggee.generated.events import Sink, Source
+from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Phase, RunningFrame, UserFrame, listing_source
 from dynamo_dap.debuggee.generated.known_code import (
     BadAddress,
     CodeGone,
@@ -31,12 +37,6 @@ from dynamo_dap.debuggee.generated.known_code import (
     GeneratedCodes,
     parsed_address,
 )
-from dynamo_dap.debuggee.generated.continuations import Continuation
-from dynamo_dap.debuggee.generated.crash_recorder import CrashRecorder
-from dynamo_dap.debuggee.generated.disassembly import disassemble
-from dynamo_dap.debuggee.generated.evaluation import ConditionFilter
-from dynamo_dap.debuggee.generated.events import Sink, Source
-from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Phase, RunningFrame, UserFrame, listing_source
 from dynamo_dap.debuggee.generated.patches import patch, revert, revert_all, runs_next
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.raising import RaisedExceptions, raised_exception

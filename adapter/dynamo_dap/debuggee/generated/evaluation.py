@@ -22,8 +22,8 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.interruption import Guard
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import extra_names
-from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.generated.frame_values import FrameValues
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.generated.writing import write_local, write_slot
 from dynamo_dap.debuggee.torch_api.isolation import dynamo_off
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Value, WriteRefused, text_of_raised

@@ -19,8 +19,8 @@ from dynamo_dap.debuggee.agent.eager_expressions import complete_python
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.generated import evaluation
-from dynamo_dap.debuggee.generated.known_code import GeneratedCode, made_once
 from dynamo_dap.debuggee.generated.frame_values import FrameValues
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode, made_once
 from dynamo_dap.debuggee.generated.purpose import without_comment
 from dynamo_dap.debuggee.generated.scopes import scopes_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import shown_names

@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.generated.events import Sink
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated import evaluation
-from dynamo_dap.debuggee.generated.known_code import CodeGone, GeneratedCode, made_once
 from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
+from dynamo_dap.debuggee.generated.known_code import CodeGone, GeneratedCode, made_once
 from dynamo_dap.debuggee.generated.patches import patch, revert, runs_next
 from dynamo_dap.debuggee.torch_api.cache.cache_entries import checks_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import GROUP, dynamos_locals, split_by_owner

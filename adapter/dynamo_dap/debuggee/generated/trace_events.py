@@ -16,8 +16,8 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.tracing import ChainingTracer, TraceFunction, set_trace
-from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.generated.events import Sink
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 
 

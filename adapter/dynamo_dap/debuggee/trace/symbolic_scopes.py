@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from types import CodeType, MappingProxyType
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
-from dynamo_dap.debuggee.agent.stepping import ChangeAsked
+from dynamo_dap.debuggee.agent.stepping import ChangesTrace
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
     dynamos_locals,
     is_dynamos_global,
