@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_dap.debuggee.torch_api import objects
 from tests.matrix.probe_sources import Answer, Lookup, Sources, attributes, lookups, needs
 
 
@@ -34,6 +35,17 @@ def test_every_name_of_an_installed_torch_is_found_in_its_files(installed: Path)
     lookup = Lookup(Sources(installed))
     wanted = {**needs(), **attributes(), **lookups()}
     assert {need: answer for need in wanted if (answer := lookup.find(need)) is not Answer.FOUND} == {}
+
+
+def test_tensors_have_the_attributes_that_are_described() -> None:
+    """Their attributes are public: torch itself is asked, not its files."""
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(2, requires_grad=True) * 2
+    described = {objects.Tensor: tensor, objects.GradientNode: tensor.grad_fn}
+    for kind, one in described.items():
+        names = kind.__annotations__.keys() - {"__tensor_flatten__"}  # only subclasses that wrap tensors have it
+        assert len(names) > 3
+        assert [name for name in names if not hasattr(type(one), name)] == []
 
 
 MOVED = [

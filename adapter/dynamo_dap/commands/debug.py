@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -234,11 +233,11 @@ def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
     return OwnTerminal()
 
 
-def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, Any]]:
+def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, object]]:
     """Return the first DAP request, and its arguments."""
     if sum(given is not None for given in (options.program, options.module, options.attach)) != 1:
         raise UsageError("give exactly one of: a script, --module NAME, --attach HOST:PORT")
-    configuration: dict[str, Any] = {
+    configuration: dict[str, object] = {
         "mode": options.mode,
         "justMyCode": not options.all_code,
         "stopOnEntry": options.stop_on_entry,

@@ -113,7 +113,7 @@ def _read(content: dict[str, Any]) -> CompiledFile:
     return found
 
 
-def _versions(system: dict[str, Any], device: str) -> Iterator[tuple[str, str]]:
+def _versions(system: dict[str, object], device: str) -> Iterator[tuple[str, str]]:
     for name in ("torch", "python", *(("toolkit", "triton") if device in _GPUS else ())):
         value = system.get(f"{name}_version")
         value = value.arguments[0] if isinstance(value, Inert) and value.arguments else value
@@ -123,12 +123,12 @@ def _versions(system: dict[str, Any], device: str) -> Iterator[tuple[str, str]]:
         yield "GPU", visible(str(system["gpu_name"]))
 
 
-def _place(guard: dict[str, Any]) -> Place | None:
+def _place(guard: dict[str, object]) -> Place | None:
     frames = [each.state for each in _flat(guard.get("user_stack")) if "lineno" in each.state]
     return Place(visible(str(frames[-1]["filename"])), int(frames[-1]["lineno"])) if frames else None
 
 
-def _flat(value: Any, depth: int = 4) -> Iterator[Inert]:
+def _flat(value: object, depth: int = 4) -> Iterator[Inert]:
     """Yield an object and those that it was made of."""
     if isinstance(value, Inert):
         yield value
@@ -138,7 +138,7 @@ def _flat(value: Any, depth: int = 4) -> Iterator[Inert]:
             yield from _flat(each, depth - 1)
 
 
-def _identity(source: Any) -> str:
+def _identity(source: object) -> str:
     """Return a text that is equal for equal sources: torch may have written one of them twice."""
     if isinstance(source, Inert):
         return f"{source.made_by}{[*map(_identity, source.arguments), *map(_identity, source.state.values())]}"

@@ -144,7 +144,7 @@ def _program(found: Mapping[str, Any]) -> PrecompiledProgram:
     return program
 
 
-def _tensor(shape: Sequence[int | None], dtype: str, device: str, bounds: Mapping[int, tuple[Any, Any]]) -> str:
+def _tensor(shape: Sequence[int | None], dtype: str, device: str, bounds: Mapping[int, tuple[object, object]]) -> str:
     sizes = []
     for place, size in enumerate(shape):
         least, most = bounds.get(place, (None, None))

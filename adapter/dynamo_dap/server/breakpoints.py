@@ -62,7 +62,7 @@ def _is_for(mode: str | None, *, wants_eager: bool) -> bool:
 def _filters(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw, list[int] | None]:
     arguments = decode(raw, dict[str, Any], "arguments")
     filters: list[str] = arguments.get("filters") or []
-    options: list[dict[str, Any]] = arguments.get("filterOptions") or []
+    options: list[dict[str, object]] = arguments.get("filterOptions") or []
     names = filters + [option["filterId"] for option in options]
     refused = conditions_refused(raw)
     positions = [

@@ -6,7 +6,6 @@ Runs on the event loop; one per IDE connection.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 
@@ -115,7 +114,7 @@ class Client:
         """Whether the client takes ``startDebugging`` requests."""
         return self._information is not None and bool(self._information.supports_start_debugging_request)
 
-    async def start_debugging(self, configuration: dict[str, Any]) -> None:
+    async def start_debugging(self, configuration: dict[str, object]) -> None:
         """Make the client start another session that attaches. Raises ``RequestFailed``, ``TimeoutError``."""
         arguments = StartDebuggingRequestArguments(configuration=configuration, request="attach")
         await self._connection.request("startDebugging", arguments, timeout=_SESSION_TIMEOUT)

@@ -43,7 +43,9 @@ _MAXIMUM_REPORTED = 10
 class ConnectingPrograms:
     """Accepts the programs that connect to one session."""
 
-    def __init__(self, client: Client, given: dict[str, Any], options: AttachArguments, target: ListenTarget) -> None:
+    def __init__(
+        self, client: Client, given: dict[str, object], options: AttachArguments, target: ListenTarget
+    ) -> None:
         """Listen at ``target``; ``given`` are the client's ``attach`` arguments, ``options`` the checked ones.
 
         Raises: StartRefused: the address cannot be listened on.

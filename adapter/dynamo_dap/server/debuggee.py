@@ -140,12 +140,12 @@ class Debuggee:
             found.append(self.eager.backend)
         return found
 
-    def expect_debugpy(self, given: dict[str, Any]) -> EagerSide:
+    def expect_debugpy(self, given: dict[str, object]) -> EagerSide:
         """Listen for debugpy; ``given`` are the client's ``launch`` or ``attach`` arguments."""
         self.eager = EagerSide(self._client, self.events, given)
         return self.eager
 
-    def adopt_debugpy(self, given: dict[str, Any], connection: LoopConnection) -> AdoptedDebugpy:
+    def adopt_debugpy(self, given: dict[str, object], connection: LoopConnection) -> AdoptedDebugpy:
         """Use debugpy's adapter at the other end of ``connection``; ``given``: see ``expect_debugpy``."""
         self.eager = adopted = AdoptedDebugpy(self._client, self.events, given, connection)
         return adopted
@@ -163,7 +163,7 @@ class Debuggee:
             text = f"{options.module} starts ranks, and this client starts no sessions for them: they run without"
             self._client.output(f"{text} debugging. Have each call dynamo_dap.listen(), and attach to it.", "important")
 
-    def ask_for_ranks(self, given: dict[str, Any], target: ConnectTarget, options: AttachArguments) -> None:
+    def ask_for_ranks(self, given: dict[str, object], target: ConnectTarget, options: AttachArguments) -> None:
         """Start sessions with the other ranks of a running job, whose rank 0 listens at ``target``.
 
         Raises:

@@ -63,7 +63,7 @@ class DebugpyBackend(Backend):
         self,
         client: InitializeRequestArguments,
         options: SessionOptions,
-        given: dict[str, Any],
+        given: dict[str, object],
         initialized: asyncio.Event,
     ) -> None:
         """Begin the session: ``given`` are the client's own ``launch`` or ``attach`` arguments.

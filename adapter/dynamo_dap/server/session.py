@@ -165,7 +165,7 @@ class Session:
         """Create the program's next run."""
         return Debuggee(self.client, self.breakpoints, start_method, name, self._on_debuggee_end, is_local=is_local)
 
-    def start(self, debuggee: Debuggee, bring_up: Coroutine[Any, object, None]) -> Coroutine[object, object, None]:
+    def start(self, debuggee: Debuggee, bring_up: Coroutine[object, object, None]) -> Coroutine[object, object, None]:
         """Make ``debuggee`` the session's program and return the coroutine that starts it.
 
         If the start fails, the session has no program.

@@ -10,7 +10,6 @@ import logging
 import os
 import socket
 from dataclasses import dataclass
-from typing import Any
 
 from dynamo_dap.protocol.access_tokens import places_looked_at, read_token_file
 from dynamo_dap.protocol.connection import RequestFailed
@@ -47,7 +46,7 @@ _SHOWN_LINES = 10
 _CONNECT_TIMEOUT = 10.0
 
 
-async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, Any]) -> None:
+async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, object]) -> None:
     """Start ``job`` and begin the session with its agent; clean up if that fails.
 
     ``given`` are the client's ``launch`` arguments.

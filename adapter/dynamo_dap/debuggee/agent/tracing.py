@@ -20,7 +20,7 @@ TraceFunction = Callable[[FrameType, str, Any], Any]
 
 def _original() -> Callable[[Any], None]:
     pydevd = sys.modules.get("pydevd_tracing")
-    replaced: Callable[[Any], None] | None = getattr(
+    replaced: Callable[[object], None] | None = getattr(
         getattr(pydevd, "TracingFunctionHolder", None), "_original_tracing", None
     )
     return replaced or sys.settrace

@@ -95,7 +95,7 @@ class _Local:
         self.before = before
         self.is_generated = is_generated
 
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
+    def __call__(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
         """Pass an event on, and look."""
         if self.before is not None:
             self.before = self.before(frame, event, argument)
@@ -347,7 +347,7 @@ class _Path:
         """Drop the known classes and descriptors."""
         self._known = [(None, None)] * len(self._steps)
 
-    def follow(self, value: Any) -> Any:
+    def follow(self, value: object) -> Any:
         """Return the value at the end of the path, or ``_MISSING``."""
         for number, (is_attribute, name) in enumerate(self._steps):
             if value is _MISSING:
@@ -364,7 +364,7 @@ class _Path:
         return value
 
 
-def _stored_in(stored: dict[str, Any], value: Any, name: str) -> Any:
+def _stored_in(stored: dict[str, object], value: object, name: str) -> Any:
     # Look in the usual places first: ``stored_attribute`` goes through every class.
     if name in stored:
         return dict.get(stored, name, _MISSING)

@@ -261,7 +261,7 @@ def _group_variables() -> None:
     children_of = frames._FrameVariable.get_children_variables
     group_entries = frames._FrameVariable._group_entries
 
-    def children(self: Any, fmt: Any = None, scope: object = None) -> object:
+    def children(self: Any, fmt: object = None, scope: object = None) -> object:
         name = getattr(scope, "scope", scope)
         self.is_dynamos = is_dynamos_global if name == "globals" else _locals_test(self.frame)
         return children_of(self, fmt=fmt, scope=scope)

@@ -438,7 +438,7 @@ def _guard_conditions() -> None:
     condition_holds, make_message = debugger.handle_breakpoint_condition, debugger.handle_breakpoint_expression
 
     @functools.wraps(condition_holds)
-    def handle_breakpoint_condition(self: Any, info: object, pybreakpoint: Any, new_frame: object) -> bool:
+    def handle_breakpoint_condition(self: object, info: object, pybreakpoint: Any, new_frame: object) -> bool:
         try:
             with Interruptible(_seconds()).running():
                 return bool(condition_holds(self, info, pybreakpoint, _with_rank(new_frame, pybreakpoint.condition)))

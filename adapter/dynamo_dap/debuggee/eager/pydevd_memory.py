@@ -134,7 +134,7 @@ def install() -> None:
         return _LIBRARY_FILE
 
     @functools.wraps(is_in_scope)
-    def in_project_scope(self: Any, frame: FrameType, *rest: object, **named: object) -> object:
+    def in_project_scope(self: object, frame: FrameType, *rest: object, **named: object) -> object:
         return not is_generated(frame.f_code.co_filename) and is_in_scope(self, frame, *rest, **named)
 
     @functools.wraps(is_filtered)

@@ -110,7 +110,7 @@ def _note_answers(writer: Any) -> None:
     add = writer.add_command
 
     @functools.wraps(add)
-    def add_command(self: Any, command: Any) -> None:
+    def add_command(self: object, command: Any) -> None:
         message = command.as_dict
         if message is not None and message.get("type") == "response":
             served = _served.get(message.get("request_seq"))
@@ -141,7 +141,7 @@ def _serve_before_resuming(debugger: Any) -> None:
                     queue.put(command)
 
     @functools.wraps(wait)
-    def do_wait_suspend(self: Any, thread: object, *rest: object, **options: object) -> object:
+    def do_wait_suspend(self: object, thread: object, *rest: object, **options: object) -> object:
         thread_id = id_of(thread)
         with _lock:
             _stops[thread_id] = _stops.get(thread_id, 0) + 1

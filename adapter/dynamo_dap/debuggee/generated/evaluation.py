@@ -49,7 +49,7 @@ def evaluate(
 
 
 def _keep_assigned(
-    values: FrameValues, scratch: dict[str, object], before: dict[str, Any], names: dict[str, object]
+    values: FrameValues, scratch: dict[str, object], before: dict[str, object], names: dict[str, object]
 ) -> None:
     own = set(values.names)
     for name, value in names.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated import evaluation
@@ -36,7 +35,7 @@ from dynamo_dap.debuggee.values.python_values import globals_of, present
 
 
 def scopes_of(
-    generated: GeneratedCode, values: FrameValues, returned: tuple[str, Any] | None, *, folds_temporaries: bool
+    generated: GeneratedCode, values: FrameValues, returned: tuple[str, object] | None, *, folds_temporaries: bool
 ) -> list[ScopeOfFrame]:
     """Return the scopes; ``returned`` is the name and result of the frame that a step has just left.
 

@@ -7,7 +7,6 @@ import linecache
 import sys
 import types
 from collections.abc import Mapping
-from typing import Any
 
 from dynamo_dap.debuggee.history.changed_traces import CannotChange
 from dynamo_dap.protocol.branches import Branch, branch_of
@@ -16,7 +15,7 @@ from dynamo_dap.protocol.texts import NOT_PYTHON
 _UNKNOWN = "the source of the function is not known"
 
 
-def code_with_cond(code: types.CodeType, line: int, names: Mapping[str, Any]) -> types.CodeType:
+def code_with_cond(code: types.CodeType, line: int, names: Mapping[str, object]) -> types.CodeType:
     """Return ``code`` with ``torch.cond`` for the branch that begins at ``line``; ``names`` are its globals.
 
     Raises:

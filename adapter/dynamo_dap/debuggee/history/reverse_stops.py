@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.history.time_travel import StoppingEvent, TraceHistory, has_written
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker
@@ -204,6 +205,6 @@ def functions_begun(host: Host, point: TracePoint) -> list[FunctionEntry]:
     return [breakpoint for breakpoint in functions if breakpoint.matches(name, module)]
 
 
-def _is_among(frame: TracedFrame, value: object, written: Sequence[object]) -> bool:
+def _is_among(frame: TracedFrame, value: object, written: Sequence[Node]) -> bool:
     form = frame.form_of(value) if written and is_tracker(value) else None
     return isinstance(form, TensorForm) and form.node is not None and has_written(written, form.node)

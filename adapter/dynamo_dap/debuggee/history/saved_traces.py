@@ -219,7 +219,7 @@ class SavedTrace:
         except Exception as problem:
             raise CannotReuse(str(problem)) from problem
 
-    def _found_in(self, call: CachedCall, scope: dict[str, Any], *, goes_on: bool) -> CallObjects:
+    def _found_in(self, call: CachedCall, scope: dict[str, object], *, goes_on: bool) -> CallObjects:
         inputs = [eval(source, scope) for _, source in self._inputs]
         return CallObjects(
             call=call,

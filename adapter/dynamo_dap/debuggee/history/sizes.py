@@ -65,7 +65,9 @@ def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
     paths = Paths(frame, {})
     found = paths.follow(target.value)
     form = None if found is UNKNOWN else paths.form_of(found)
-    tensor: Any = form.example if isinstance(form, TensorForm) else form.value if isinstance(form, Unrealized) else None
+    tensor: object = (
+        form.example if isinstance(form, TensorForm) else form.value if isinstance(form, Unrealized) else None
+    )
     if value is None or not is_tensor(tensor):
         return ()
     source = frame.source_of(found)

@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.history.snapshots import (
 from dynamo_dap.debuggee.history.trace_changes import Change
 from dynamo_dap.debuggee.torch_api.graphs.graph import written_by
 from dynamo_dap.debuggee.torch_api.graphs.real_values import forget_values, restore_values
-from dynamo_dap.debuggee.torch_api.objects import Output, ShapeEnv
+from dynamo_dap.debuggee.torch_api.objects import Node, Output, ShapeEnv
 from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import Translator, running_translators, with_callers
@@ -96,7 +96,7 @@ class StateLog:
         self._present: _Present | None = None
         self._has_program_run = False
         self._shown: tuple[int, bool] | None = None
-        self._writing: tuple[int, list[tuple[int, object]]] | None = None
+        self._writing: tuple[int, list[tuple[int, Node]]] | None = None
         self._undone = 0
         self._copied = 0
 
@@ -390,7 +390,7 @@ class StateLog:
         shown = here._replace(pointer=here.at, instruction=waited.instruction, line=waited.line)
         return snapshot._replace(frames=(shown, *snapshot.frames[1:]))
 
-    def writing_nodes(self) -> list[tuple[int, Any]]:
+    def writing_nodes(self) -> list[tuple[int, Node]]:
         """Return the outermost graph's nodes that change a tensor in place, with their numbers.
 
         The numbers count operations from 0, without inputs. This does not change the shown state.
@@ -464,7 +464,7 @@ def _sizes_now(shape_env: Any, known: PastSizes | None) -> PastSizes:
     return PastSizes(version, list(shape_env.guards), dict(shape_env.replacements), dict(shape_env.var_to_range))
 
 
-def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> PastFrame:
+def _frame_now(translator: Translator, known: dict[str, object] | None = None) -> PastFrame:
     """Return a function's present state; ``known`` are its earlier variables, reused if they are unchanged."""
     own = translator.__dict__
     variables = own["symbolic_locals"]
@@ -543,7 +543,7 @@ class _Present:
         self._forget_users(set(removed))
         self._swap.set(graph, "_len", count - len(removed))
 
-    def _forget_users(self, removed: set[Any]) -> None:
+    def _forget_users(self, removed: set[Node]) -> None:
         for operand in {each for node in removed for each in node.all_input_nodes} - removed:
             self._swap.fill(operand.users, dict.fromkeys(each for each in operand.users if each not in removed))
 

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_user_file, replaces_builtin
@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.history.snapshots import PastFrame, Snapshot
 from dynamo_dap.debuggee.history.state_log import StateLog
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.graphs.graph import is_same_tensor, written_by
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm
 from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity
@@ -193,7 +194,7 @@ class TraceHistory:
         last = self.function(self.end - 1)
         return Place(self.end - 1, is_after=last.frame != frame or last.at != index)
 
-    def written(self, at: int) -> list[Any]:
+    def written(self, at: int) -> list[Node]:
         """Return the nodes whose tensors a snapshot's instruction changed in place."""
         before, after = (each.graphs[0] for each in (self.snapshot(at), self.snapshot(at + 1)))
         if after.nodes == before.nodes:
@@ -486,7 +487,7 @@ class TraceHistory:
         return next((each for each in range(at - 1, self.beginning - 1, -1) if is_before(self.snapshot(each))), None)
 
 
-def has_written(written: Sequence[object], node: object) -> bool:
+def has_written(written: Sequence[Node], node: Node) -> bool:
     """Return whether the tensor of ``node`` is one of those that the nodes ``written`` stand for."""
     return any(is_same_tensor(each, node) for each in written)
 

@@ -32,7 +32,7 @@ from dynamo_dap.debuggee.inductor.stage_costs import (
     reasons_of,
 )
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
+from dynamo_dap.debuggee.torch_api.objects import Graph, GraphModule, Node
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, calling_frame
 
@@ -115,25 +115,25 @@ class Kernel:
 class StageObserver:
     """Takes what each stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
 
-    def pre_grad(self, before: Callable[[], object], graph: object) -> None:
+    def pre_grad(self, before: Callable[[], str], graph: Graph) -> None:
         """Take ``graph``, which pre-grad passes have changed; ``before`` is what ``look`` returned for it."""
 
-    def look(self, graph: object) -> Any:
+    def look(self, graph: Graph) -> Any:
         """Describe a graph before passes change it; the result is passed on when they have."""
 
-    def joint(self, graph: object) -> None:
+    def joint(self, graph: Graph) -> None:
         """Take the joint graph that AOTAutograd has made."""
 
-    def joint_passes(self, before: Callable[[], object], graph: object) -> None:
+    def joint_passes(self, before: Callable[[], str], graph: Graph) -> None:
         """Take the joint graph, or an inference graph, after passes changed it."""
 
-    def split(self, direction: str, graph: object) -> None:
+    def split(self, direction: str, graph: Graph) -> None:
         """Take a forward, a backward, or an inference graph that AOTAutograd has made."""
 
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
         """Take the forward nodes that are saved for the backward pass, and those recomputed there, with their bytes."""
 
-    def post_grad(self, direction: str, before: Callable[[], object], graph: object) -> None:
+    def post_grad(self, direction: str, before: Callable[[], str], graph: Graph) -> None:
         """Take ``graph``, which post-grad passes have changed."""
 
     def operations(self, direction: str, operations: list[IrOperation], *, fused: bool) -> None:
@@ -187,9 +187,9 @@ def copied_by(node: Node) -> Any:
     return node.args[1] if is_copy and hasattr(node.args[1], "meta") else None
 
 
-def described_input(placeholder: Any) -> tuple[str, Any] | None:
+def described_input(placeholder: Node) -> tuple[str, Any] | None:
     """Describe an input of an AOTAutograd graph: ``("input", 3)``, ``("gradient", 0)`` (of an output) ..."""
-    description = placeholder.meta.get("desc")
+    description: Any = placeholder.meta.get("desc")
     kind = type(description).__name__
     if kind == "PlainAOTInput":
         return "input", description.idx
@@ -301,7 +301,7 @@ class ExploredStages:
         if is_copy and outcome.error is None:
             self._reasons().copied(outcome.result, calling_frame().f_code.co_name)
 
-    def _around(self, owner: object, name: str, report: Callable[[Callable[[], object], object], None]) -> None:
+    def _around(self, owner: object, name: str, report: Callable[[Callable[[], str], Graph], None]) -> None:
         """Watch passes over a graph module, but not over the bodies of operators."""
 
         def watch(module: GraphModule, *_: object, **__: object) -> Generator[None, Outcome, None]:

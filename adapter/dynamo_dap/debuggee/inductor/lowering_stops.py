@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.inductor.lowering_hooks import LoweringHooks, Work, pla
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_api.graphs.graph import user_places
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.values.families import present
 from dynamo_dap.debuggee.values.model import Fixed, ScopeOfFrame, Value, Variable
 from dynamo_dap.protocol.contract import COMPILE_TIME, LOWERING
@@ -58,7 +59,7 @@ class LoweringStops(CompileObserver):
 
     # -- the compiling thread --------------------------------------------------------------------------------------
 
-    def graph_made(self, compiling: FrameCompile | None, graph: object) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: Graph) -> None:
         """Install Inductor's hooks just before it is called."""
         for problem in self._hooks.install():
             if problem not in self._reported:

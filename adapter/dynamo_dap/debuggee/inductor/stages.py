@@ -7,7 +7,6 @@ a session or a command explores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from dynamo_dap.debuggee.inductor.explored_stages import (
     ExploredStages,
@@ -21,6 +20,7 @@ from dynamo_dap.debuggee.inductor.stage_documents import StageDocuments
 from dynamo_dap.debuggee.recording.answers import SourceOf, StagesBody, stages_body
 from dynamo_dap.debuggee.recording.function_names import function_of_compile, name_of_compile
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.explore.model import Document, Explored, in_order
 
@@ -86,7 +86,7 @@ class StageCollector(CompileObserver, StageObserver):
                 self._compiles[identifier] = explored, StageDocuments(name)
                 self._newest[compiling.compile_id] = identifier
 
-    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: Graph) -> None:
         """Keep Dynamo's graph, and install hooks for the backend that is about to be called."""
         for problem in self._stages.install():
             self._report(f"dynamo-dap: {problem}\n")
@@ -101,27 +101,27 @@ class StageCollector(CompileObserver, StageObserver):
 
     # -- stages ----------------------------------------------------------------------------------------------------
 
-    def look(self, graph: Any) -> str:
+    def look(self, graph: Graph) -> str:
         """Return the text of a graph before passes change it."""
         with self._lock:
             found = self._compiles.get(self._newest.get(compile_id() or "", ""))
             return "" if found is None else found[1].text_of(graph)
 
-    def pre_grad(self, before: Callable[[], Any], graph: Any) -> None:
+    def pre_grad(self, before: Callable[[], str], graph: Graph) -> None:
         """Keep the graph after the pre-grad passes."""
         title = "Graph after pre-grad passes"
         self._make(compile_id(), lambda made: [made.graph("pre-grad", title, graph, before())])
 
-    def joint(self, graph: Any) -> None:
+    def joint(self, graph: Graph) -> None:
         """Keep the joint graph."""
         self._make(compile_id(), lambda made: [made.graph("joint", "Joint graph", graph)])
 
-    def joint_passes(self, before: Callable[[], Any], graph: Any) -> None:
+    def joint_passes(self, before: Callable[[], str], graph: Graph) -> None:
         """Keep the joint graph after the passes."""
         title = "Graph after joint passes"
         self._make(compile_id(), lambda made: [made.graph("joint-passes", title, graph, before())])
 
-    def split(self, direction: str, graph: Any) -> None:
+    def split(self, direction: str, graph: Graph) -> None:
         """Keep the forward, backward or inference graph."""
         self._make(compile_id(), lambda made: [made.graph(direction, f"{direction.capitalize()} graph", graph)])
 
@@ -129,7 +129,7 @@ class StageCollector(CompileObserver, StageObserver):
         """Keep which nodes are saved for the backward pass, and which it recomputes."""
         self._make(compile_id(), lambda made: made.divided(saved, recomputed))
 
-    def post_grad(self, direction: str, before: Callable[[], Any], graph: Any) -> None:
+    def post_grad(self, direction: str, before: Callable[[], str], graph: Graph) -> None:
         """Keep a graph after the post-grad passes."""
         title = f"{direction.capitalize()} graph after post-grad passes"
         self._make(compile_id(), lambda made: [made.graph(f"{direction}-post-grad", title, graph, before())])

@@ -18,7 +18,6 @@ import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
@@ -43,6 +42,7 @@ from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_valu
 from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraphInCall
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.isolation import global_state, preserved_global_state
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced.replays import REPLAYS, CachedCall, NoFrame, run_replay
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
@@ -64,7 +64,7 @@ class KeptCall:
     """Counts calls in the order of their beginning."""
     call: CachedCall
     lines: BackwardLines
-    inputs: dict[Any, KeptInput]
+    inputs: dict[Node, KeptInput]
     """By the placeholder of the graph."""
     states: list[Callable[[], None]]
     """Restores random numbers and switches of the call's beginning."""

@@ -35,13 +35,13 @@ _DEPTH = 5
 class BadOperand:
     """An operand, and its element that caused a bad one."""
 
-    node: Any
+    node: Node
     index: Sequence[int]
     text: str
 
 
 def bad_operands(
-    node: Node, value: object, index: Sequence[int], results: Mapping[object, object]
+    node: Node, value: object, index: Sequence[int], results: Mapping[Node, object]
 ) -> tuple[BadOperand, ...]:
     """Return the operands of ``node``, each with the element behind the result's element at ``index``.
 
@@ -64,7 +64,7 @@ def bad_operands(
     return tuple(BadOperand(each, at, "0" if number == 0 else text) for each, at, number, text in found)
 
 
-def _element(operand: Any, value: Any, index: Sequence[int], result: object) -> tuple[list[int], object, str] | None:
+def _element(operand: object, value: Any, index: Sequence[int], result: object) -> tuple[list[int], object, str] | None:
     if not is_tensor(operand) or not has_own_memory(operand) or operand.is_complex() or value.is_complex():
         return None
     if not has_own_memory(result) or storage_of(operand) == storage_of(result):
@@ -83,13 +83,13 @@ def _short_name(node: Node) -> str:
     return target_name(node).rpartition(".")[2].rstrip("_")
 
 
-def expression_text(node: Node, names: Mapping[object, str]) -> str:
+def expression_text(node: Node, names: Mapping[Node, str]) -> str:
     """Return a node as the program may write it, ``mask.sum(-1)``; its name if that is long."""
     text = _expression(node, names, _DEPTH)
     return str(node.name) if text is None or len(text) > _LONGEST else text
 
 
-def _expression(node: Node, names: Mapping[object, str], depth: int) -> str | None:
+def _expression(node: Node, names: Mapping[Node, str], depth: int) -> str | None:
     if node in names:
         return names[node]
     if depth == 0 or node.op not in ("call_method", "call_function"):
@@ -111,7 +111,7 @@ def _expression(node: Node, names: Mapping[object, str], depth: int) -> str | No
     return f"{target_name(node)}({', '.join(texts)})"
 
 
-def _part(each: Any, names: Mapping[object, str], depth: int) -> str | None:
+def _part(each: Any, names: Mapping[Node, str], depth: int) -> str | None:
     if is_exactly(each, (int, float, bool, str, type(None))):
         return repr(each)
     if type(each) is slice and each.step is None:

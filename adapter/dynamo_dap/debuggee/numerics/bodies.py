@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.objects import GraphModule
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.swaps import Swap
 
-Observer = Callable[[Any, Mapping[Any, Any]], None]
+Observer = Callable[[Node, Mapping[Node, object]], None]
 """Gets each node that has run, and the results so far by node."""
-RunBody = Callable[[Any, tuple[Any, ...]], Any]
+RunBody = Callable[[Any, tuple[object, ...]], object]
 """Gets a body and its operands, and returns its outputs."""
 
 
@@ -32,7 +32,7 @@ def with_bodies_run_by(module: GraphModule, run: RunBody) -> Iterator[None]:
         yield
 
 
-def calling(body: Any, run: Callable[[tuple[object, ...]], Any]) -> object:
+def calling(body: Any, run: Callable[[tuple[object, ...]], object]) -> object:
     """Return a graph with one node that calls ``run``, to replace ``body``.
 
     It must be a graph, since some operators interpret their body instead of calling it.
@@ -64,7 +64,7 @@ def _interpreter() -> Any:
             super().__init__(body, garbage_collect_values=False)
             self._observer = observer
 
-        def run_node(self, node: object) -> object:
+        def run_node(self, node: Node) -> object:
             self.env[node] = result = super().run_node(node)
             self._observer(node, self.env)
             return result

@@ -36,9 +36,9 @@ _MAXIMUM_PASSES = 16
 """The maximum number of runs of such bodies that are compared."""
 
 
-Pass = tuple[Any, tuple[Any, ...]]
+Pass = tuple[GraphModule, tuple[object, ...]]
 """A body, and its operands in one run."""
-Differences = dict[Any, tuple[Difference, Any]]
+Differences = dict[Node, tuple[Difference, object]]
 """How a body's operations differ when compiled, and their compiled results."""
 
 
@@ -97,7 +97,7 @@ class ComparedBody:
             for (node, kept), value in zip(expected.items(), values, strict=True)
         }
 
-    def _expected(self) -> tuple[str, dict[Any, Any]]:
+    def _expected(self) -> tuple[str, dict[Node, Any]]:
         """Return which body runs, and the results of its operations that no later operation overwrites."""
         results = _Results()
         bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
@@ -174,16 +174,16 @@ class _Results:
     """The results of a body's operations."""
 
     def __init__(self) -> None:
-        self._seen: dict[object, tuple[object, int, object]] = {}
+        self._seen: dict[Node, tuple[object, int, object]] = {}
 
-    def note(self, node: Node, results: Mapping[object, Any]) -> None:
+    def note(self, node: Node, results: Mapping[Node, object]) -> None:
         """Note a node that has run; an ``Observer``."""
         value = results[node]
         if node.op.startswith("call_") and has_own_memory(value) and hasattr(example_of(node), "dtype"):
             with data_reading():
                 self._seen[node] = value, version_of(value), value.detach().clone()
 
-    def unchanged(self) -> dict[Any, Any]:
+    def unchanged(self) -> dict[Node, Any]:
         """Return those that no later operation has overwritten."""
         return {node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version}
 
@@ -223,7 +223,7 @@ def first_difference(passes: Sequence[Pass], backend: Any, problems: dict[str, N
     return found
 
 
-def _copies(operands: tuple[Any, ...]) -> tuple[object, ...]:
+def _copies(operands: tuple[object, ...]) -> tuple[object, ...]:
     with data_reading():
         return tuple(each.detach().clone() if has_own_memory(each) else each for each in operands)
 

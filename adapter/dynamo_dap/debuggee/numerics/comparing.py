@@ -56,6 +56,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.transforms import TRANSFORMS
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import NODES
@@ -286,7 +287,7 @@ def _operation(fault: Fault | None) -> str | None:
     return operation_name(fault.node) if fault is not None and is_value else None
 
 
-def operation_name(node: Any) -> str:
+def operation_name(node: Node) -> str:
     """Return the name of an operation; for one that enters a transform of ``torch.func``, words."""
     return "a transform of torch.func" if has_transforms([node]) else target_name(node)
 

@@ -57,6 +57,7 @@ from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.isolation import switches
+from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import NotValid
@@ -116,12 +117,12 @@ class ComparingRun(CallObserver, CompileObserver):
         innermost = next((each for each in frames if not is_torch_file(each.path)), frame)
         self._failed_at = Place(innermost.path, innermost.line, 1)
 
-    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: Graph) -> None:
         """Note the tensors of the program that belong to the graph."""
         self._attributes.note(graph)
         self._raised.install()  # the parts of torch that it needs may be imported only now
 
-    def backend_failed(self, frame: TracedFrame, graph: object, problem: BaseException) -> None:
+    def backend_failed(self, frame: TracedFrame, graph: Graph, problem: BaseException) -> None:
         """Note that a backend has failed, and which part of it."""
         self._backend_failure = failure_of(problem)
 

@@ -87,15 +87,15 @@ class Reference:
             NoRealValue: some operation cannot be run again.
         """
         self.graph = graph
-        self.values: dict[Any, Any] = {}
+        self.values: dict[Node, Any] = {}
         """By operation: its tensor. Tensors to which a later operation writes are left out."""
-        self._seen: dict[Any, tuple[object, int, Any]] = {}
+        self._seen: dict[Node, tuple[object, int, Any]] = {}
         self._taken: dict[str, TakenResult] = {}
         self._random: Any = None
-        self.several: dict[Any, list[Any]] = {}
+        self.several: dict[Node, list[Any]] = {}
         """By operation with several results: its tensors. Those to which later operations write are left out."""
-        self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
-        self.failed: tuple[Any, str] | None = None
+        self._several: dict[Node, list[tuple[Any, int, Any]]] = {}
+        self.failed: tuple[Node, str] | None = None
         """The first operation that has raised, and the exception."""
         self._problem = ""
         self.visible = VisibleGraph(graph)
@@ -132,7 +132,7 @@ class Reference:
         """Return how custom operators break their declarations, by node."""
         return {self.visible.original(node): fault for node, fault in self._calls.faults.items()}
 
-    def _note(self, node: Any, results: Mapping[object, Any]) -> None:
+    def _note(self, node: Node, results: Mapping[Node, object]) -> None:
         if node.prev.op == "root":
             self._seen.clear()
             self._several.clear()
@@ -168,7 +168,7 @@ def values_by(
     backend: Callable[..., object],
     graph: ReplayedGraph,
     visible: VisibleGraph,
-    nodes: Sequence[object],
+    nodes: Sequence[Node],
     random: Iterable[Callable[[], None]],
     *,
     records_gradients: bool = False,
@@ -221,7 +221,7 @@ class Ladder:
         return [known[each.name] for each in self.judged if each.right is not None and each.name in known]
 
 
-def ladder(backend: object, is_right: Callable[[Callable[..., Any]], bool]) -> Ladder:
+def ladder(backend: object, is_right: Callable[[Callable[..., object]], bool]) -> Ladder:
     """Find the first stage that makes a call wrong, in the order of ``dynamo-dap bisect``.
 
     ``is_right`` runs a backend and returns whether its result is right; ``backend`` itself is wrong.
@@ -238,7 +238,9 @@ def ladder(backend: object, is_right: Callable[[Callable[..., Any]], bool]) -> L
     return Ladder(None, (*judged, JudgedStage(name_of(backend), False)))
 
 
-def part_at_fault(backend: object, stage: str | None, is_right: Callable[[Any], bool]) -> str | None:
+def part_at_fault(
+    backend: Callable[..., object], stage: str | None, is_right: Callable[[Callable[..., object]], bool]
+) -> str | None:
     """Return the wrong decomposition, pass or lowering, as ``dynamo-dap bisect`` finds it, or None.
 
     ``is_right`` runs a backend and returns whether its result is right.
@@ -279,7 +281,7 @@ class Fault:
     difference: Difference
     stage: str | None
     """The wrong stage; None for the backend itself."""
-    value: Any
+    value: object
     """The compiled graph's value of ``node``."""
     line: tuple[str, int] | None = None
     """File and line of the call of the function with ``node``, if that line is shown instead of the node's own."""
@@ -297,7 +299,7 @@ class Fault:
     """A property of a result that differs besides its value."""
     judged: tuple[JudgedStage, ...] = ()
     """The tried stages."""
-    within: Any = None
+    within: Node | None = None
     """The higher-order operator whose body contains ``node``."""
 
 
@@ -307,8 +309,8 @@ class Comparison:
     def __init__(
         self,
         graph: ReplayedGraph,
-        outputs: Sequence[Any],
-        backend: Any,
+        outputs: Sequence[object],
+        backend: Callable[..., object],
         random: Iterable[Callable[[], None]],
         *,
         may_fail: bool = False,
@@ -328,7 +330,7 @@ class Comparison:
         """Whether the graph is compiled again for a backward pass, as the program compiled it."""
         self.by_line: dict[tuple[str, int], Difference] = {}
         """How Dynamo's graph differs from eager, by file and line, if compared."""
-        self.by_node: dict[Any, Difference] = {}
+        self.by_node: dict[Node, Difference] = {}
         """How each operation's result differs in the compiled graph, once compared."""
         self.not_compared: list[str] = []
         self.runs = ["Dynamo's graph, operation by operation"]
@@ -354,7 +356,7 @@ class Comparison:
             reference.outputs = list(map(without, reference.outputs, of.outputs))
         return list(map(without, outputs, of.outputs))
 
-    def is_stored_right(self, expected: Any, stored: Any) -> bool:
+    def is_stored_right(self, expected: object, stored: Any) -> bool:
         """Return whether ``stored`` equals ``expected``, or equals a compiled output that differs only by rounding."""
         if difference(expected, stored).is_same:
             return True
@@ -378,7 +380,7 @@ class Comparison:
         """Whether an output differs."""
         return not all(each.is_same for each in self.of_outputs)
 
-    def of_nodes(self, backend: Any, nodes: Sequence[Any]) -> list[tuple[Difference, Any]]:
+    def of_nodes(self, backend: Callable[..., object], nodes: Sequence[Node]) -> list[tuple[Difference, object]]:
         """Compile the graph by ``backend`` to return ``nodes``; return each node's difference and value.
 
         Raises:
@@ -510,7 +512,7 @@ class Comparison:
         node = self._first_before(writer) or writer
         return Fault(node, found.difference, found_in.stage, found.value, written=name, judged=found_in.judged)
 
-    def _first_before(self, writer: Any) -> Any:
+    def _first_before(self, writer: Node | None) -> Node | None:
         """Return the first operation whose result differs and on which ``writer`` depends, or None."""
         if writer is None:
             return None
@@ -556,11 +558,11 @@ class Comparison:
             return None
         return None if reported is None else f"It gives another result for equal operands {reported}."
 
-    def _first(self, nodes: Sequence[object]) -> tuple[object, Difference, object] | None:
+    def _first(self, nodes: Sequence[Node]) -> tuple[Node, Difference, object] | None:
         found = zip(nodes, self.of_nodes(self._backend, nodes), strict=True)
         return next(((node, how, value) for node, (how, value) in found if not how.is_same), None)
 
-    def _first_of_prefixes(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
+    def _first_of_prefixes(self, nodes: Sequence[Node]) -> tuple[Node, Difference, object] | None:
         """Find the first wrong node with one output at a time, since returning all results changes the fusion."""
         low, high, found = 0, len(nodes) - 1, None
         while low <= high:
@@ -574,7 +576,7 @@ class Comparison:
                 low = middle + 1
         return found
 
-    def _first_with_gradients(self) -> tuple[Any, Difference, object] | None:
+    def _first_with_gradients(self) -> tuple[Node, Difference, object] | None:
         """Find the first wrong node in graphs for a backward pass: backends compile these differently."""
         if not any(getattr(each, "requires_grad", False) for each in self.outputs):
             return None
@@ -587,11 +589,11 @@ class Comparison:
         self._records_gradients = found is not None
         return found
 
-    def _is_right(self, backend: object, node: Node) -> bool:
+    def _is_right(self, backend: Callable[..., object], node: Node) -> bool:
         ((how, _),) = self.of_nodes(backend, [node])
         return how.is_same
 
-    def _first_by(self, backend: object, node: Node) -> Difference | None:
+    def _first_by(self, backend: Callable[..., object], node: Node) -> Difference | None:
         try:
             ((how, _),) = self.of_nodes(backend, [node])
         except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import inner_tensors
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 
 # An element of a compiled result is right if its error against the float64 run is within one of these four limits.
 _OF_EAGER = 3.0
@@ -91,11 +92,11 @@ class Referee(Protocol):
     def exact(self) -> object:
         """Return the result of a float64 run, or None."""
 
-    def disturbed(self) -> Sequence[Any]:
+    def disturbed(self) -> Sequence[object]:
         """Return results of float64 runs that change each operation's result by one rounding error of its type."""
 
 
-def difference(reference: Any, other: Any, referee: Referee | None = None) -> Difference:
+def difference(reference: object, other: object, referee: Referee | None = None) -> Difference:
     """Compare two results of one operation: ``reference`` is the eager one, ``other`` the compiled one."""
     if not has_own_memory(reference) or not has_own_memory(other):
         # Guards cover numbers. Of other objects, only the tensors inside can be compared.
@@ -108,7 +109,7 @@ def difference(reference: Any, other: Any, referee: Referee | None = None) -> Di
         return _judged(reference.detach(), other.detach(), referee)
 
 
-def _inner_pairs(reference: object, other: object) -> list[tuple[Any, object]]:
+def _inner_pairs(reference: object, other: object) -> list[tuple[object, object]]:
     if type(reference) is not type(other):
         return []
     one, two = inner_tensors(reference), inner_tensors(other)
@@ -119,7 +120,7 @@ def _worst(found: Sequence[Difference]) -> Difference:
     return max(found, key=lambda each: (not each.is_same, each.largest), default=Difference(0.0, 0.0, True))
 
 
-def zeros_of_other_sign(reference: Any, other: Any) -> int:
+def zeros_of_other_sign(reference: object, other: object) -> int:
     """Count the elements that are 0.0 in one result and -0.0 in the other, which ``difference`` treats as equal."""
     if not has_own_memory(reference) or not has_own_memory(other) or not reference.is_floating_point():
         return 0
@@ -130,19 +131,19 @@ def zeros_of_other_sign(reference: Any, other: Any) -> int:
         return int(((one == 0) & (two == 0) & (one.signbit() != two.signbit())).sum())
 
 
-def _facts_text(reference: Any, other: Any) -> str:
+def _facts_text(reference: Tensor, other: Tensor) -> str:
     one, two = (f"{str(each.dtype).rpartition('.')[2]}{list(each.shape)}" for each in (reference, other))
     return f"it is {two} instead of {one}"
 
 
-def _judged(reference: Any, other: object, referee: Referee | None) -> Difference:
+def _judged(reference: Tensor, other: Tensor, referee: Referee | None) -> Difference:
     one, two = widened(reference), widened(other)
     apart = _apart(one, two)
     largest, rmse = float(apart.max()), float(apart.pow(2).mean().sqrt())
     if largest == 0.0:
         return Difference(0.0, 0.0, True)
     found = Difference(largest, rmse, False, reason=_not_finite_text(one, two))
-    exact: Any = None if referee is None else referee.exact()
+    exact = None if referee is None else referee.exact()
     if referee is None or not has_own_memory(exact) or exact.shape != reference.shape:
         return replace(found, is_same=bool((apart <= _allowed_without_referee(one, reference.dtype)).all()))
     exact = widened(exact.detach())
@@ -152,7 +153,7 @@ def _judged(reference: Any, other: object, referee: Referee | None) -> Differenc
 
 
 def _judged_by(
-    exact: Any, one: object, two: object, apart: Any, measured: Difference, dtype: object, referee: Referee
+    exact: Tensor, one: Tensor, two: Tensor, apart: Tensor, measured: Difference, dtype: object, referee: Referee
 ) -> Difference:
     """Compare the two results' errors against the float64 run."""
     numbers = sys.modules["torch"].finfo(dtype)
@@ -189,7 +190,7 @@ def _rounding_text(found: Difference, scale: float, dtype: object) -> str | None
     return f"within {str(dtype).rpartition('.')[2]} rounding: {percent:.2g} %, eager {in_eager:.2g} %"
 
 
-def _is_noise(off: object, allowed: Any, off_eager: object, exact: Any, referee: Referee) -> bool:
+def _is_noise(off: Tensor, allowed: Tensor, off_eager: Tensor, exact: Tensor, referee: Referee) -> bool:
     """Return whether rounding explains each element beyond the tolerance, and all elements together.
 
     The RMSE of many rounding errors is about equal in every run, so a result that is wrong by a factor is not noise.
@@ -208,7 +209,7 @@ def _is_noise(off: object, allowed: Any, off_eager: object, exact: Any, referee:
     return _rmse(off) <= max(_rmse(_finite(each)) for each in (off_eager, *errors)) * _OF_NOISE
 
 
-def _is_biased(exact: Any, one: Any, two: Any, step: float, referee: Referee) -> bool:
+def _is_biased(exact: Tensor, one: Tensor, two: Tensor, step: float, referee: Referee) -> bool:
     """Return whether the elements of ``two`` together deviate to one side by more than rounding explains.
 
     Rounding moves elements to both sides. One rounded factor moves all to one side, but in disturbed runs, too.
@@ -227,7 +228,7 @@ def _is_biased(exact: Any, one: Any, two: Any, step: float, referee: Referee) ->
     return bool(runs) and bias > max(biases) * _OF_BIAS
 
 
-def _bias(exact: Any, other: Any) -> float:
+def _bias(exact: Tensor, other: Tensor) -> float:
     """Return the common relative error of all elements, or their mean error relative to their scale, if larger."""
     apart = other - exact
     scale = exact.abs().pow(2)
@@ -235,21 +236,21 @@ def _bias(exact: Any, other: Any) -> float:
     return max(float(factor), float(apart.mean().abs() / scale.mean().sqrt()))
 
 
-def _rmse(errors: Any) -> float:
+def _rmse(errors: Tensor) -> float:
     return float(errors.pow(2).mean().sqrt())
 
 
-def _finite(values: Any) -> Any:
+def _finite(values: Tensor) -> Tensor:
     return values.where(values < math.inf, 0.0)
 
 
-def _common(errors: Any) -> float:
+def _common(errors: Tensor) -> float:
     if not _FEW <= errors.numel() <= _MANY:
         return float(errors.max())
     return float(errors.flatten().quantile(_COMMON))
 
 
-def _is_same_decision(apart: Any, one: Any, exact: object, referee: Referee) -> bool:
+def _is_same_decision(apart: Tensor, one: Tensor, exact: Tensor, referee: Referee) -> bool:
     """Return whether rounding explains different integers or booleans: a disturbed run also differs."""
     decided = one == exact
     for each in referee.disturbed():
@@ -258,21 +259,21 @@ def _is_same_decision(apart: Any, one: Any, exact: object, referee: Referee) -> 
     return not bool(((apart > 0) & decided).any())
 
 
-def widened(value: Any) -> Any:
+def widened(value: Tensor) -> Tensor:
     """Return a tensor of numbers converted to float64, or to complex128."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     return value.to(torch.complex128 if value.is_complex() else torch.float64)
 
 
-def _apart(one: Any, two: Any) -> Any:
+def _apart(one: Tensor, two: Tensor) -> Any:
     """Return the distance of each pair of elements: 0 for equal Infs and two NaNs, Inf if only one is NaN or Inf."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     distance = (one - two).abs()
     distance = torch.where((one == two) | (one.isnan() & two.isnan()), torch.zeros_like(distance), distance)
     return distance.nan_to_num(nan=math.inf, posinf=math.inf)
 
 
-def _allowed_without_referee(one: Any, dtype: Any) -> object:
+def _allowed_without_referee(one: Tensor, dtype: Any) -> object:
     """Return each element's tolerance, relative to itself and to the tensor's scale."""
     torch = sys.modules["torch"]
     if not (dtype.is_floating_point or dtype.is_complex):
@@ -282,7 +283,7 @@ def _allowed_without_referee(one: Any, dtype: Any) -> object:
     return math.sqrt(torch.finfo(dtype).eps) * (finite + finite.pow(2).mean().sqrt())
 
 
-def _not_finite_text(one: Any, two: Any) -> str:
+def _not_finite_text(one: Tensor, two: Tensor) -> str:
     """Return how many elements are NaN or Inf in only one result."""
     for name, eager, compiled in (("NaN", one.isnan(), two.isnan()), ("Inf", one.isinf(), two.isinf())):
         only = int((compiled & ~eager).sum()), int((eager & ~compiled).sum())

@@ -63,7 +63,7 @@ class TakenResult:
     is_random: bool
 
     @classmethod
-    def of(cls, node: Node, results: Mapping[Any, Any], *, is_random: bool) -> TakenResult:
+    def of(cls, node: Node, results: Mapping[Node, object], *, is_random: bool) -> TakenResult:
         """Return the result that ``node`` gave."""
         value = results[node]
         if not is_visible(value):
@@ -75,7 +75,7 @@ class TakenResult:
                 return cls(kept, None, is_random)
             return cls(kept, widened(kept) / widened(operand.detach()), is_random)
 
-    def put(self, node: Node, results: Mapping[object, Any]) -> bool:
+    def put(self, node: Node, results: Mapping[Node, object]) -> bool:
         """Replace the float64 run's result by this one. Return whether it now only has the precision of the call."""
         value = results[node]
         if self.value is None or not has_own_memory(value) or value.shape != self.value.shape:
@@ -96,7 +96,7 @@ class TakenResult:
             return False
 
 
-def _operand_of_shape(node: Node, results: Mapping[object, object]) -> Any:
+def _operand_of_shape(node: Node, results: Mapping[Node, object]) -> Any:
     """Return the first operand with the shape of the result, unless the node writes to it."""
     value: Any = results[node]
     for each in node.all_input_nodes:
@@ -226,7 +226,7 @@ class ExactBody:
         wide, _ = _widened_module(self.module, self.module.graph.nodes)
         noise = None if seed is None else Noise(self.dtypes, seed)
 
-        def note(node: Node, results: Mapping[object, object]) -> None:
+        def note(node: Node, results: Mapping[Node, object]) -> None:
             if noise is not None and node.op != "output":
                 noise.disturb(node, results)
             _keep(node.name, results[node], seen)
@@ -249,7 +249,7 @@ class Noise:
         self._generator = torch.Generator()
         self._generator.manual_seed(seed)
 
-    def disturb(self, node: Node, results: Mapping[object, object], times: float = 1.0, name: str = "") -> None:
+    def disturb(self, node: Node, results: Mapping[Node, object], times: float = 1.0, name: str = "") -> None:
         """Disturb the result of ``node`` in place, unless it is a view of disturbed memory.
 
         ``times`` scales the rounding error by which it is disturbed. ``name`` is the key of the result's type, by
@@ -283,11 +283,11 @@ class Noise:
                 # Many operations made it: where they cancel out, the remainder has more rounding errors.
                 value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
 
-    def disturb_gradient_in_body(self, name: str, node: Node, results: Mapping[object, Any]) -> None:
+    def disturb_gradient_in_body(self, name: str, node: Node, results: Mapping[Node, object]) -> None:
         """Disturb a result in the body of an operator, and its gradient; ``name`` is the key of the result's type."""
         self.disturb_gradient(node, results, name)
 
-    def disturb_gradient(self, node: Node, results: Mapping[object, Any], name: str = "") -> None:
+    def disturb_gradient(self, node: Node, results: Mapping[Node, Any], name: str = "") -> None:
         """Disturb the result of ``node``, and its gradient when that arrives."""
         self.disturb(node, results, name=name)
         value = unwrapped(results[node]) if has_own_memory(results[node]) else None
@@ -344,7 +344,7 @@ def _length(node: Node, value: Any, operands: Sequence[Any]) -> float:
     return 1.0
 
 
-def _summed_by(user: Any, value: Any) -> float:
+def _summed_by(user: Node, value: Any) -> float:
     """Return roughly how many elements of ``value`` each element of the result of ``user`` sums up."""
     if not value.dim():
         return 1.0
@@ -370,7 +370,7 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
     return graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
 
 
-def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, dict[object, object]]:
+def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, dict[object, Any]]:
     """Return a module that runs ``nodes`` in float64, and the copy of each node."""
     torch = sys.modules["torch"]
 
@@ -382,7 +382,7 @@ def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, di
         return torch.float64 if value.is_floating_point and value.itemsize < 8 else value
 
     copy = torch.fx.Graph()
-    copies: dict[object, object] = {}
+    copies: dict[object, Any] = {}
     for node in nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
         if "autocast" in str(getattr(node.target, "__name__", node.target)):
@@ -412,9 +412,9 @@ def _makes_default_fractions(node: Node) -> bool:
 
 def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise | None) -> ExactRun:
     run = widened_graph(visible.graph)
-    seen: dict[str, tuple[object, int, Any]] = {}
+    seen: dict[str, tuple[object, int, object]] = {}
 
-    def note(node: Any, results: Mapping[object, object]) -> None:
+    def note(node: Node, results: Mapping[Node, object]) -> None:
         if node.prev.op == "root":
             seen.clear()
         is_taken = node.name in taken and taken[node.name].put(node, results)
@@ -431,7 +431,7 @@ def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise |
     return values
 
 
-def _keep(name: str, value: Any, seen: dict[str, tuple[object, int, object]]) -> None:
+def _keep(name: str, value: object, seen: dict[str, tuple[object, int, object]]) -> None:
     if is_visible(value):
         with data_reading(), transforms_off():
             seen[name] = value, version_of(value), value.detach().clone()
@@ -458,7 +458,7 @@ def widened_together(values: Sequence[object]) -> list[object]:
         return [_widened_one(value, bases) for value in values]
 
 
-def _widened_one(value: Any, bases: Mapping[object, Any]) -> object:
+def _widened_one(value: object, bases: Mapping[object, Any]) -> object:
     if not has_own_memory(value) or not _has_fractions(value):
         return value
     base = bases.get(storage_of(value))

@@ -43,9 +43,9 @@ _LIMIT = 1 << 30
 _NO_FRAME: Any = None
 """Replaces the frame of an ended call: it is not traced again."""
 
-Use = tuple[Any, Any]
+Use = tuple[Node, Node]
 """A node of a graph, and one of its users."""
-Facts = tuple[Any, Any, Any]
+Facts = tuple[object, object, object]
 """Shape, type and device of a tensor."""
 
 
@@ -54,7 +54,7 @@ class DifferentiatedGraph:
     """A graph whose backward pass runs again; implements ``gradients.DifferentiableGraph``."""
 
     graph: ReplayedGraph
-    nodes: Sequence[Any]
+    nodes: Sequence[Node]
     outputs: Sequence[Any]
     written: frozenset[object]
 
@@ -99,7 +99,7 @@ class KeptBackward:
             for node, value in zip(placeholders, given, strict=True)
             if has_own_memory(value) and storage_of(value) in changed
         )
-        inputs: dict[Any, KeptInput] = {}
+        inputs: dict[Node, KeptInput] = {}
         for node, value in zip(placeholders, given, strict=True):
             name = graph.names.get(node) or node.name
             is_written = node.name in self.written
@@ -179,7 +179,7 @@ class _Runs:
         self._kept, self._arrived, self._included = kept, arrived, included
         self.dtypes: dict[str, Any] = {}
         self.facts: dict[object, Facts] = {}
-        self._memory: dict[Any, tuple[object, int]] = {}
+        self._memory: dict[Node, tuple[object, int]] = {}
         self._latest: dict[object, int] = {}
         graph = DifferentiatedGraph.of(kept.graph, kept.written)
         self.own = GradientRun(graph, kept.inputs, kept.states, arrived, included, self._note, self._note_in_body)
@@ -188,9 +188,9 @@ class _Runs:
         self._is_exact_known = False
         self._disturbed: list[GradientRun] | None = None
 
-    def _note(self, node: Node, results: Mapping[object, object]) -> None:
+    def _note(self, node: Node, results: Mapping[Node, object]) -> None:
         for operand in (*node.all_input_nodes, node):
-            value: Any = results.get(operand)
+            value: object = results.get(operand)
             if has_own_memory(value):
                 storage, version = storage_of(value), version_of(value)
                 self._latest[storage] = max(version, self._latest.get(storage, 0))
@@ -199,8 +199,8 @@ class _Runs:
                     self.facts[node] = value.shape, value.dtype, value.device
                     self._memory[node] = storage, version
 
-    def _note_in_body(self, name: str, node: Node, results: Mapping[Any, object]) -> None:
-        value: Any = results[node]
+    def _note_in_body(self, name: str, node: Node, results: Mapping[Node, object]) -> None:
+        value: object = results[node]
         if has_own_memory(value):
             self.dtypes[name] = value.dtype
 
@@ -333,7 +333,7 @@ class GradientOfInput:
 
     name: str
     """As the user wrote the input."""
-    placeholder: object
+    placeholder: Node
     difference: Difference
     returned: object
     """The compiled call's addition to it."""
@@ -516,7 +516,7 @@ def gradients_by(backend: Callable[..., object], kept: KeptBackward, arrived: Gr
 
 def _leaves(kept: KeptBackward) -> list[object]:
     torch = sys.modules["torch"]
-    given: list[Any] = []
+    given: list[object] = []
     for node, each in kept.inputs.items():
         value = each.now()
         if isinstance(value, torch.Tensor):
@@ -526,11 +526,11 @@ def _leaves(kept: KeptBackward) -> list[object]:
     return given
 
 
-def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping[object, object], Sequence[Any]]:
+def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping[Node, Node], Sequence[Node]]:
     """Return the graph (torch's ``GraphModule``) with these inputs, the copies of its nodes, and the inputs."""
     torch = sys.modules["torch"]
     longer = torch.fx.Graph()
-    copies: dict[object, object] = {}
+    copies: dict[Node, Any] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
             copies[node] = longer.node_copy(node)
@@ -538,7 +538,7 @@ def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping
     around = transforms_around(graph.nodes)
     sums: dict[Use, Any] = {}
 
-    def add(node: Any, user: Any) -> None:
+    def add(node: Node, user: Node) -> None:
         if (node, user) in zeros and (node, user) not in sums:
             sums[node, user] = longer.call_function(operator.add, (copies[node], zeros[node, user]))
 

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, user_place
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, apart_from_the_program
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import gradient_node_of, is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import switches
-from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
+from dynamo_dap.debuggee.torch_api.objects import GradientNode, GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.protocol.texts import named_first_line_of
@@ -62,7 +62,9 @@ def is_backward_compiled() -> bool:
 class OutputGradients:
     """The gradients of a call's outputs, reported once in each backward pass that reaches the call."""
 
-    def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
+    def __init__(
+        self, outputs: Sequence[object], inputs: Sequence[object], report: Callable[[Gradients], None]
+    ) -> None:
         """Call ``report`` when the backward pass has all gradients of the outputs that it reaches.
 
         That is before the pass enters the call, if each pass reaches the same output last; otherwise at the end of the
@@ -118,9 +120,9 @@ class OutputGradients:
 class _Places:
     """Finds tensors' nodes in autograd's graph, and which tensors' backward passes reach which other tensors."""
 
-    def __init__(self, tensors: Sequence[Any], ends: Sequence[Any]) -> None:
+    def __init__(self, tensors: Sequence[Any], ends: Sequence[GradientNode]) -> None:
         """Nodes behind ``ends`` are ignored."""
-        self.nodes: list[Any] = []
+        self.nodes: list[GradientNode] = []
         self.places: list[tuple[int, int] | None] = []
         """For each tensor, the index of its node in ``nodes``, and its number among that node's outputs."""
         for each in tensors:
@@ -144,7 +146,7 @@ class _Places:
         ]
         """For each tensor, the indices of the tensors whose backward passes reach it."""
 
-    def _reachable(self, ends: set[object]) -> list[set[tuple[int, int]]]:
+    def _reachable(self, ends: set[GradientNode]) -> list[set[tuple[int, int]]]:
         if len(self.nodes) < 2:
             return [set() for _ in self.nodes]
         place = {node: at for at, node in enumerate(self.nodes)}
@@ -162,7 +164,7 @@ class _Places:
         return found
 
 
-def _next_of(node: Any, place: Mapping[object, int], ends: set[object]) -> set[tuple[int, int]]:
+def _next_of(node: GradientNode, place: Mapping[GradientNode, int], ends: set[GradientNode]) -> set[tuple[int, int]]:
     """Return which nodes in ``place`` a backward pass from ``node`` reaches first, each with an output's number."""
     found: set[tuple[int, int]] = set()
     seen: set[object] = set()
@@ -180,7 +182,7 @@ def _next_of(node: Any, place: Mapping[object, int], ends: set[object]) -> set[t
 class GivenTensors:
     """Weak references to a call's input tensors, with their versions."""
 
-    def __init__(self, inputs: Sequence[Any]) -> None:
+    def __init__(self, inputs: Sequence[object]) -> None:
         """Note the versions of a graph's ``inputs``."""
         tensors = [each for each in inputs if is_tensor(each) and not each.is_inference()]
         self._versions = [(weakref.ref(each), each._version) for each in tensors]
@@ -211,7 +213,7 @@ class KeptInput:
     is_parameter: bool = False
 
     @classmethod
-    def of(cls, name: str, given: Any, *, is_written: bool) -> KeptInput:
+    def of(cls, name: str, given: object, *, is_written: bool) -> KeptInput:
         """Keep ``given``, or a copy if the call writes to it (``is_written``).
 
         Raises: NoRealValue: gradients of this kind of tensor are unknown.
@@ -250,11 +252,11 @@ class DifferentiableGraph(Protocol):
     """A graph that can be run with autograd on."""
 
     @property
-    def nodes(self) -> Sequence[Any]:
+    def nodes(self) -> Sequence[Node]:
         """All nodes except the output."""
 
     @property
-    def outputs(self) -> Sequence[object]:
+    def outputs(self) -> Sequence[Any]:
         """The graph's results: nodes, or constants."""
 
     @property
@@ -271,12 +273,12 @@ class GradientRun:
     def __init__(
         self,
         graph: DifferentiableGraph,
-        inputs: Mapping[object, KeptInput],
+        inputs: Mapping[Node, KeptInput],
         states: Sequence[Callable[[], None]],
         arrived: Gradients,
         included: Sequence[frozenset[int]],
-        ran: Callable[[Any, Mapping[Any, object]], None] | None = None,
-        ran_in_body: Callable[[str, Any, Mapping[Any, object]], None] | None = None,
+        ran: Callable[[Node, Mapping[Node, object]], None] | None = None,
+        ran_in_body: Callable[[str, Node, Mapping[Node, object]], None] | None = None,
     ) -> None:
         """Run it; ``states`` restore the call's initial random numbers and switches.
 
@@ -305,13 +307,13 @@ class GradientRun:
         self._ran_in_body = ran_in_body
         """Receives the same for the nodes in operators' bodies, and a unique name of each."""
         self._is_forward = True
-        self.bodies: dict[str, Any] = {}
+        self.bodies: dict[str, GraphModule] = {}
         """The bodies of higher-order operators that have run, by target."""
         self.results_in_bodies: dict[tuple[str, int], dict[str, str]] = {}
         """By file and line, and by body: the name of the line's last node with a gradient."""
         self.made_in_bodies: list[Any] = []
         """Values that bodies made in the last differentiation: the backward of an ``autograd.Function``."""
-        self.ran_in_backward: list[tuple[object, tuple[object, ...]]] = []
+        self.ran_in_backward: list[tuple[GraphModule, tuple[object, ...]]] = []
         """These bodies, and their operands."""
         torch = sys.modules["torch"]
         with self._recording():
@@ -426,9 +428,9 @@ class GradientRun:
             with torch.enable_grad():
                 yield
 
-    def _results(self, graph: DifferentiableGraph, inputs: Mapping[object, KeptInput]) -> dict[object, Any]:
+    def _results(self, graph: DifferentiableGraph, inputs: Mapping[Node, KeptInput]) -> dict[Node, Any]:
         map_arg = GRADIENTS.resolve(_MAP)
-        results: dict[object, object] = {}
+        results: dict[Node, object] = {}
         last_use = {operand: node for node in graph.nodes for operand in node.all_input_nodes}
         for node in graph.nodes:
             try:
@@ -448,7 +450,7 @@ class GradientRun:
         return results
 
     def _result(
-        self, graph: DifferentiableGraph, inputs: Mapping[object, KeptInput], node: Node, map_arg: Any, results: Any
+        self, graph: DifferentiableGraph, inputs: Mapping[Node, KeptInput], node: Node, map_arg: Any, results: Any
     ) -> object:
         if node.op == "placeholder":
             return _given(inputs[node], is_written=node in graph.written)
@@ -480,7 +482,7 @@ class GradientRun:
         if is_noted:
             self.bodies[target] = body
 
-        def note(node: Node, results: Mapping[object, object]) -> None:
+        def note(node: Node, results: Mapping[Node, object]) -> None:
             name, result = f"{target}.{node.name}", results[node]
             if self._ran_in_body is not None and node.op != "output":
                 self._ran_in_body(name, node, results)
@@ -498,7 +500,7 @@ class GradientRun:
         self._bytes += result.numel() * result.element_size()
         self._alive.setdefault(storage_of(result), []).append((name, weakref.ref(result), result._version))
 
-    def _note_written(self, node: Node, results: Mapping[object, object]) -> None:
+    def _note_written(self, node: Node, results: Mapping[Node, object]) -> None:
         """Note the tensors that ``node`` has written to, directly or through a view."""
         for operand in node.all_input_nodes:
             given: Any = results.get(operand)

@@ -179,10 +179,10 @@ class _HashedReference(Reference):
     """Runs the operations, and hashes each result at once, since later operations may write to it."""
 
     def __init__(self, graph: ReplayedGraph) -> None:
-        self.digests: dict[Any, str] = {}
+        self.digests: dict[Node, str] = {}
         super().__init__(graph)
 
-    def _note(self, node: Any, results: Mapping[object, object]) -> None:
+    def _note(self, node: Node, results: Mapping[Node, object]) -> None:
         super()._note(node, results)
         if node.prev.op == "root":
             self.digests.clear()
@@ -237,7 +237,7 @@ def _line(node: Node) -> tuple[str | None, int | None]:
     return (None, None) if place is None else (place[0].path, place[0].line)
 
 
-def _errors(value: Any, exact: Any) -> tuple[float | None, float | None]:
+def _errors(value: object, exact: Any) -> tuple[float | None, float | None]:
     if not has_own_memory(value) or not has_own_memory(exact) or value.shape != exact.shape or not value.numel():
         return None, None
     if not (value.is_floating_point() or value.is_complex()):

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
@@ -32,7 +32,7 @@ class WrittenInput:
     """An input whose contents differ after the compiled graph and after Dynamo's graph."""
 
     placeholder: Node
-    writer: object
+    writer: Node | None
     """The operation that wrote the input last; None if Dynamo's graph does not write to it."""
     difference: Difference
     value: Any
@@ -53,13 +53,13 @@ class WrittenInputs:
         self._placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         self._attributes = list(graph.own_attributes())
         """The graph's own tensors that are not inputs, such as an optimizer's parameters."""
-        self._writers: dict[Any, list[Any]] = {}
+        self._writers: dict[Node, list[Node]] = {}
         """By input: the operations that wrote to it, in order."""
         self._left = self._run(self._interpret)
 
     def _run(self, run: Callable[[list[object]], object]) -> list[object]:
         """Return the inputs after ``run``, which gets copies of all of them."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         with compiling_apart_from_the_program(), torch.set_grad_enabled(has_transforms(self._graph.nodes)):
             given = self._graph.fresh_inputs(copies_all=True)
             for restore in self._random:
@@ -68,7 +68,7 @@ class WrittenInputs:
             with data_reading():
                 return [*given, *(own.detach().clone() for _, own, _ in self._attributes)]
 
-    def _watched(self, given: Sequence[object]) -> dict[object, Any]:
+    def _watched(self, given: Sequence[object]) -> dict[Node, Tensor]:
         """Return the inputs that may be written to, by node."""
         inputs = dict(zip(self._placeholders, given, strict=True))
         owned = {node: own for node, own, _ in self._attributes}
@@ -82,7 +82,7 @@ class WrittenInputs:
         writers.clear()
 
         class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
-            def run_node(self, node: object) -> object:
+            def run_node(self, node: Node) -> object:
                 result = super().run_node(node)
                 for placeholder, tensor in watched.items():
                     if version_of(tensor) != versions[placeholder]:
@@ -92,17 +92,17 @@ class WrittenInputs:
 
         Watching(self._graph.module).run(*given)
 
-    def _writer_by_contents(self, placeholder: object) -> object:
+    def _writer_by_contents(self, placeholder: Node) -> Node | None:
         """Return the last operation that changes an input without raising its version, as batch norm does, or None."""
         torch: Any = sys.modules["torch"]
-        found: list[object] = []
+        found: list[Node] = []
 
         def run(given: list[object]) -> None:
             tensor = self._watched(given)[placeholder]
             known = [tensor.detach().clone()]
 
             class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
-                def run_node(self, node: object) -> Any:
+                def run_node(self, node: Node) -> object:
                     result = super().run_node(node)
                     if difference(known[0], tensor).largest:
                         known[0] = tensor.detach().clone()
@@ -122,7 +122,7 @@ class WrittenInputs:
         nodes = [*self._placeholders, *(node for node, _, _ in self._attributes)]
         if len(after) == len(self._placeholders):
             after = [*after, *(original for _, _, original in self._attributes)]
-        order = {node: at for at, node in enumerate(self._graph.nodes)}
+        order: dict[object, int] = {node: at for at, node in enumerate(self._graph.nodes)}
         found = []
         for placeholder, expected, other in zip(nodes, self._left, after, strict=False):
             how = difference(expected, other)
@@ -135,8 +135,8 @@ class WrittenInputs:
         return min(found, key=lambda each: order.get(each.writer, len(order)), default=None)
 
     def first_wrong_writer(
-        self, found: WrittenInput, backend: Callable[..., object], prefix: Callable[[Sequence[object]], object]
-    ) -> object:
+        self, found: WrittenInput, backend: Callable[..., object], prefix: Callable[[Sequence[Node]], Any]
+    ) -> Node | None:
         """Return the first operation that writes other contents to the input of ``found`` when compiled.
 
         Return the last writer if no earlier operation does.
@@ -154,7 +154,7 @@ class WrittenInputs:
         return found.writer
 
     def _left_by_prefix(
-        self, writer: object, backend: Callable[..., object], prefix: Callable[[Sequence[object]], Any]
+        self, writer: Node, backend: Callable[..., object], prefix: Callable[[Sequence[Node]], Any]
     ) -> tuple[list[Any], list[Any]]:
         """Return the inputs after the graph up to ``writer``, and after the same compiled by ``backend``."""
 
@@ -232,7 +232,7 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
     for fill in _FILLS:
         values: dict[str, object] = {}
 
-        def note(node: Node, known: Mapping[object, Any], values: dict[str, object] = values) -> None:
+        def note(node: Node, known: Mapping[Node, object], values: dict[str, object] = values) -> None:
             value = known[node]
             several = value if isinstance(value, list | tuple) else [value]
             values[node.name] = [each.detach().clone() for each in several if has_own_memory(each)]
@@ -249,7 +249,7 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
     return Uninitialized(nodes, masks) if nodes or any(each is not None for each in masks) else None
 
 
-def without(value: Any, mask: Any) -> object:
+def without(value: object, mask: Any) -> object:
     """Return a tensor with zeros instead of uninitialized memory."""
     if mask is None or not has_own_memory(value) or value.shape != mask.shape:
         return value
@@ -257,7 +257,7 @@ def without(value: Any, mask: Any) -> object:
         return value.detach().masked_fill(mask, 0)
 
 
-def _apart(one: Any, two: Any) -> object:
+def _apart(one: object, two: Any) -> object:
     if not has_own_memory(one) or one.shape != two.shape:
         return None
     with data_reading():
@@ -272,7 +272,7 @@ def _makes_empty(node: Node) -> bool:
 def _filled(graph: ReplayedGraph, fill: int) -> ReplayedGraph:
     torch = sys.modules["torch"]
     copy = torch.fx.Graph()
-    copies: dict[object, object] = {}
+    copies: dict[object, Any] = {}
     for node in graph.nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
         if _makes_empty(node):

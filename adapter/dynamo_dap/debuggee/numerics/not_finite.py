@@ -51,7 +51,7 @@ def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
         found = [*sums, *map(_summed, _floats(values))]
         if len(found) == 1:
             return not math.isfinite(found[0].item())
-        by_device: dict[object, list[Any]] = {}
+        by_device: dict[object, list[object]] = {}
         for each in found:
             by_device.setdefault(each.device, []).append(each)
         return any(not math.isfinite(_total(each).item()) for each in by_device.values())
@@ -113,18 +113,18 @@ def kinds_of(value: object) -> Kinds:
 class BadOperation:
     """An operation that made a NaN or an Inf."""
 
-    node: Any
+    node: Node
     kind: str
     value: object
     """Its result at that time, or what it wrote to."""
     position: int
     """Its position among the nodes of the graph."""
-    operator: object = None
+    operator: Any = None
     """The node of the higher-order operator whose body contains it, if any."""
     operands: tuple[BadOperand, ...] = ()
     """The operands that caused the first one."""
 
-    def because(self, names: Mapping[object, str]) -> str | None:
+    def because(self, names: Mapping[Node, str]) -> str | None:
         """Return the operands that caused the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` are the inputs'."""
         found = _first_of(self.value, self.kind)
         if found is None or not self.operands:
@@ -149,7 +149,7 @@ class BadOperation:
 class BadInput:
     """An input of a call that already had a NaN."""
 
-    node: Any
+    node: Node
     value: object
     """Its value when the call began."""
 
@@ -222,7 +222,7 @@ _Origins = Mapping[str, "BadOperation | BadInput | None"]
 """By kind, the source; None for a constant of the program, and for an input's Inf."""
 
 
-def made_in_body(body: GraphModule, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, BadOperation]]:
+def made_in_body(body: GraphModule, operands: tuple[object, ...]) -> tuple[Any, Mapping[str, BadOperation]]:
     """Run a higher-order operator's body; return its outputs, and for each kind the source of the first one."""
     watch = _Watch()
     outputs = watch.run_body(body, operands)
@@ -257,7 +257,7 @@ class _Watch:
         self.inside.append(origins)
         return outputs
 
-    def __call__(self, node: Any, results: Mapping[object, object]) -> None:
+    def __call__(self, node: Node, results: Mapping[Node, object]) -> None:
         if node.prev.op == "root":  # the run begins, perhaps again
             self.made, self._in_memory, self._versions, self._count = {}, {}, {}, 0
         inside, self.inside = self.inside, []
@@ -287,7 +287,7 @@ class _Watch:
         node: Node,
         kinds: Kinds,
         changed: object,
-        results: Mapping[Any, Any],
+        results: Mapping[Node, object],
         inside: Sequence[dict[str, BadOperation]],
     ) -> _Origins:
         had = self._of_operands(node, results)
@@ -308,7 +308,7 @@ class _Watch:
                 origins[kind] = BadOperation(node, kind, value, self._count, operands=operands)
         return origins
 
-    def _of_operands(self, node: Node, results: Mapping[object, object]) -> dict[str, BadOperation | BadInput | None]:
+    def _of_operands(self, node: Node, results: Mapping[Node, object]) -> dict[str, BadOperation | BadInput | None]:
         """Return the kinds in the operands, with their sources. Other tensors may have written them to this memory."""
         found: dict[str, BadOperation | BadInput | None] = {}
         for operand in node.all_input_nodes:
@@ -323,7 +323,7 @@ class _Watch:
                     found[kind] = made
         return found
 
-    def _forget_memory_before(self, node: Node, results: Mapping[object, object]) -> None:
+    def _forget_memory_before(self, node: Node, results: Mapping[Node, object]) -> None:
         """Forget the facts about memory that a node has allocated: they may be those of a freed result."""
         if not self._in_memory:
             return

@@ -65,7 +65,7 @@ class ObservedOutputs:
         placeholders = list(kept.inputs)
         given: dict[int, object] = {}
 
-        def note(node: Node, results: Mapping[object, object]) -> None:
+        def note(node: Node, results: Mapping[Node, object]) -> None:
             if node.op == "placeholder" and has_own_memory(results[node]):
                 # Kept alive: a result could get the memory of a copy that is freed.
                 given[placeholders.index(node)] = results[node]
@@ -91,7 +91,7 @@ class ObservedOutputs:
             return self._first(again, leaves) is None
 
         found_in = ladder(backend, is_right)
-        node: Any = self._kept.graph.output_nodes[at]
+        node: object = self._kept.graph.output_nodes[at]
         none = Difference(0.0, 0.0, False)
         its_node = node if hasattr(node, "meta") else None
         return Fault(its_node, none, found_in.stage, None, observed=text, judged=found_in.judged)

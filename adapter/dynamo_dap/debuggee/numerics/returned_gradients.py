@@ -22,12 +22,13 @@ from dynamo_dap.debuggee.numerics.gradients import (
 )
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import gradient_node_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import GradientNode
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"
 _MAXIMUM_NODES = 100_000
 
-Edge = tuple[Any, int]
+Edge = tuple[GradientNode, int]
 """A node of autograd's graph, and the number of one of its gradients."""
 
 
@@ -81,11 +82,11 @@ class ReturnedGradients:
                 return each.arrived
         return None
 
-    def _last_nodes(self, outputs: Sequence[object]) -> list[tuple[Any, list[tuple[int, int]]]]:
+    def _last_nodes(self, outputs: Sequence[object]) -> list[tuple[GradientNode, list[tuple[int, int]]]]:
         """Return autograd's nodes next to the inputs, with pairs: a gradient's number, and the input that gets it."""
-        found: list[tuple[Any, list[tuple[int, int]]]] = []
+        found: list[tuple[GradientNode, list[tuple[int, int]]]] = []
         ends = {node for node, _ in self._edges}
-        seen: set[Any] = {node for each in outputs if (node := gradient_node_of(each)) is not None}
+        seen = {node for each in outputs if (node := gradient_node_of(each)) is not None}
         left = list(seen)
         while left and len(seen) < _MAXIMUM_NODES:
             node = left.pop()

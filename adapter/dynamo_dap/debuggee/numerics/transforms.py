@@ -10,6 +10,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
 from dynamo_dap.debuggee.torch_api.graphs.transforms import TRANSFORMS, TakenOut, prefix_of
+from dynamo_dap.debuggee.torch_api.objects import Node
 
 
 class VisibleGraph:
@@ -17,8 +18,8 @@ class VisibleGraph:
 
     def __init__(self, graph: ReplayedGraph) -> None:
         self.graph = graph
-        self._visible: Mapping[Any, object] = {}
-        self._originals: Mapping[object, object] = {}
+        self._visible: Mapping[Node, Node] = {}
+        self._originals: Mapping[Node, Node] = {}
         self.names: Mapping[str, str] = {}
         """By name of a node that takes a result out of its transforms: the name of the node with that result."""
         self.added: frozenset[str] = frozenset()
@@ -34,10 +35,10 @@ class VisibleGraph:
             )
             self.graph.promised = {made.copies[node]: each for node, each in graph.promised.items()}
 
-    def original(self, node: object) -> Any:
+    def original(self, node: Node) -> Node | None:
         """Return the node of Dynamo's graph whose result ``node`` has outside all transforms; None if it is inside."""
         return self._originals.get(node) if self._visible else node
 
-    def prefix(self, nodes: Sequence[object]) -> Any:
+    def prefix(self, nodes: Sequence[Node]) -> Any:
         """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns."""
         return prefix_of(self.graph.module, self.graph.nodes, [self._visible.get(node, node) for node in nodes])

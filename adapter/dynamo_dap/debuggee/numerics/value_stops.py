@@ -66,7 +66,7 @@ from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.graphs.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.objects import Node, Translator
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, run_replay
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, running_frame
@@ -176,7 +176,7 @@ class ValueStops(CallObserver, CompileObserver):
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code, attributes)
 
-    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: Graph) -> None:
         """Note the tensors of the program that belong to the graph."""
         self._attributes.note(graph)
 

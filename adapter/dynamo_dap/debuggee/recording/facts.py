@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFact
 from dynamo_dap.debuggee.torch_api.devices.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_api.devices.sharded_modules import sharding_of
 from dynamo_dap.debuggee.torch_api.graphs.graph import nodes_of, target_name, user_places
+from dynamo_dap.debuggee.torch_api.objects import Node as FxNode
 from dynamo_dap.debuggee.torch_api.traced.data_dependence import (
     PENDING_HINTS,
     PENDING_TEXT,
@@ -114,7 +115,7 @@ def data_dependence(exception: Any, handler: TracedFrame | None = None) -> DataD
     return found._replace(symbols=tuple(symbol._replace(node=None) for symbol in found.symbols))
 
 
-def graph_break(exception: Any, effect: str | None, dependence: DataDependence | None) -> GraphBreak:
+def graph_break(exception: object, effect: str | None, dependence: DataDependence | None) -> GraphBreak:
     """Return a graph break, with the condition that caused it if it depends on data."""
     facts = explained(facts_of_break(exception), dependence)
     return GraphBreak(
@@ -181,7 +182,7 @@ def graph(index: int, name: str, fx_graph: Any) -> Graph:
     return Graph(index, name, len(nodes), operations, shown)
 
 
-def _place_of(node: Any) -> TorchPlace | None:
+def _place_of(node: FxNode) -> TorchPlace | None:
     """Return the user's innermost line; for a collective, a traced function of torch makes the node."""
     places = [place for place, _ in user_places(node)]
     if places and is_torch_file(places[-1].path) and _DISTRIBUTED in places[-1].path:
@@ -189,13 +190,13 @@ def _place_of(node: Any) -> TorchPlace | None:
     return places[-1] if places else None
 
 
-def place_of_node(node: Node) -> Place | None:
+def place_of_node(node: FxNode) -> Place | None:
     """Return the line that made a node."""
     found = _place_of(node)
     return None if found is None else Place(found.path, found.line)
 
 
-def _node(node: Any, texts: GraphTexts) -> Node:
+def _node(node: FxNode, texts: GraphTexts) -> Node:
     return Node(
         name=str(node.name),
         operation=str(node.op),

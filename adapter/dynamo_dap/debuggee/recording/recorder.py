@@ -57,6 +57,7 @@ from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import is_graph_break, 
 from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall, RaisedCalls
 from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.devices.ddp_buckets import GraphBucket
+from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.torch_api.torch_settings import settings_now
 from dynamo_dap.debuggee.torch_api.traced.data_dependence import DataDependence
 from dynamo_dap.debuggee.torch_api.traced.size_reasons import SizeFacts
@@ -388,7 +389,7 @@ class Recorder(CompileObserver):
         self._see(found.place, *(one.place for one in found.stack))
         self._take(BreakFound(identifier, found))
 
-    def graph_made(self, compiling: FrameCompile | None, graph: object) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: Graph) -> None:
         """Record a complete graph, with the values of names."""
         recorded = self._recorded(compiling)
         if recorded is None:

@@ -130,7 +130,7 @@ class _Writer:
         found = facts_of(tensor)
         return f"{abbreviated(found.dtype)}[{', '.join(found.shape)}]"
 
-    def _object(self, value: Any) -> str:
+    def _object(self, value: object) -> str:
         if is_exactly(value, _PLAIN):
             return repr(value) if len(str(value)) <= _MAXIMUM_LENGTH else type(value).__name__
         return self._tensor(value) if is_tensor(value) else name_of(type(value))

@@ -83,7 +83,7 @@ class GraphCall:
         given = self.given
         return [given[at] for at in sorted(self.graph.written or ()) if at not in self.kept.left_out]
 
-    def before(self, tensor: Any) -> Any:
+    def before(self, tensor: object) -> Any:
         """Return the tensor of ``given`` with its contents before the call."""
         return with_earlier_memory(tensor, self.kept.memory)
 
@@ -310,7 +310,7 @@ def _kept_by(graph: object) -> tuple[weakref.ref[object], ...]:
     return tuple(weakref.ref(each) for each in tensors_of(graph) if has_own_memory(each))
 
 
-def _device_without_bytes(inputs: Sequence[Any]) -> str | None:
+def _device_without_bytes(inputs: Sequence[object]) -> str | None:
     """Return the type of an input's device whose memory torch cannot copy, or None."""
     devices = (each.device.type for each in inputs if has_own_memory(each))
     return next((device for device in devices if device not in _WITH_BYTES), None)
@@ -324,7 +324,7 @@ def _can_be_read() -> bool:
     return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int, *, keeps_all: bool) -> KeptInputs:
+def _keep(graph: ObservedGraph, given: tuple[object, ...], limit: int, *, keeps_all: bool) -> KeptInputs:
     wanted = range(len(given)) if keeps_all else sorted(graph.written or ())
     memory: dict[object, object] = {}
     left_out: list[int] = []

@@ -127,7 +127,7 @@ SERVED_ONCE = "_dynamo_dap_frame"
 _NUMBERED = re.compile(r"__compiled_fn_\w+")
 
 
-def _graphs_of(entry: types.CodeType, made: types.CodeType, names: dict[str, Any]) -> tuple[str, str]:
+def _graphs_of(entry: types.CodeType, made: types.CodeType, names: dict[str, object]) -> tuple[str, str]:
     """Return the names of the graphs in two code objects that differ in nothing else."""
     what = "the call already runs the code of its cache entry, and the changes affect more than its graph"
     if any(getattr(entry, name, None) != getattr(made, name, None) for name in ("co_code", "co_exceptiontable")):

@@ -45,17 +45,17 @@ TRACED_CODES = Feature("comparing values that called functions store", _TRACED_C
 class ReplayedGraph:
     """The graph of a replay, which runs on the call's own inputs."""
 
-    def __init__(self, graph: Any, numbers: Mapping[Any, int], call: CachedCall) -> None:
+    def __init__(self, graph: GraphModule, numbers: Mapping[Node, int], call: CachedCall) -> None:
         """Take ``graph``, torch's ``GraphModule`` from the running replay of ``call``; ``NodeHook`` has ``numbers``."""
         self.call = call
         self.module = graph
         self.numbers = numbers
         self.codes: Sequence[types.CodeType] = [call.code]
         """The traced function, and those that it calls."""
-        self.nodes: list[Any] = list(graph.graph.nodes)
-        self.inputs: dict[Any, Any] = {}
+        self.nodes: list[Node] = list(graph.graph.nodes)
+        self.inputs: dict[Node, Any] = {}
         """By placeholder: the contents when the call began."""
-        self.names: dict[Any, str] = {}
+        self.names: dict[Node, str] = {}
         """By placeholder: the name as the user wrote it."""
         self._buffers: set[object] = set()
         self.has_drawn_in_python = False
@@ -64,7 +64,7 @@ class ReplayedGraph:
         """The memory of the inputs to which the graph writes; known after a run."""
         self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
         """The properties of results that fake kernels of custom operators declared."""
-        self.call_inputs: dict[object, Any] = {}
+        self.call_inputs: dict[Node, Any] = {}
         """By placeholder: the compiled graph's input, as the call left it."""
         self._originals: dict[str, object] = {}
         """By name: the program's tensors that belong to the graph."""
@@ -76,10 +76,10 @@ class ReplayedGraph:
 
     def take_attributes(self) -> None:
         """Replace the program's tensors that belong to the graph, such as an optimizer's parameters, by copies."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         vars(self.module)[ORIGINALS] = self._originals
         for name in {node.target for node in self.nodes if node.op == "get_attr"}:
-            tensor: Any = getattr(self.module, name, None)
+            tensor: object = getattr(self.module, name, None)
             if not has_own_memory(tensor):
                 continue
             self._originals[name] = tensor
@@ -93,7 +93,7 @@ class ReplayedGraph:
                 own = torch.nn.Parameter(own, tensor.requires_grad)
             setattr(self.module, name, own)
 
-    def own_attributes(self) -> Iterator[tuple[object, Any, object]]:
+    def own_attributes(self) -> Iterator[tuple[Node, Any, object]]:
         """Yield for the program's tensors that belong to the graph: the first node, the graph's copy, the original."""
         nodes = {node.target: node for node in reversed(self.nodes) if node.op == "get_attr"}
         for name, original in self._originals.items():
@@ -104,13 +104,13 @@ class ReplayedGraph:
         for own, before in self._attributes.values():
             own.copy_(before)
 
-    def with_inputs(self, graph: GraphModule, inputs: Mapping[object, object]) -> ReplayedGraph:
+    def with_inputs(self, graph: GraphModule, inputs: Mapping[Node, object]) -> ReplayedGraph:
         """Return another form of the same graph, with its inputs by placeholder."""
         other = copy.copy(self)
         other.module, other.nodes, other.inputs = graph, list(graph.graph.nodes), dict(inputs)
         return other
 
-    def take_inputs(self, given: Sequence[Any]) -> None:
+    def take_inputs(self, given: Sequence[object]) -> None:
         """Use the compiled graph's own inputs, since the replay draws other random numbers in Python."""
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
         if len(placeholders) == len(given):
@@ -130,7 +130,7 @@ class ReplayedGraph:
             return
         self.names[node] = user_expression(source) or node.name
 
-    def input_of(self, node: Any) -> object:
+    def input_of(self, node: Node) -> object:
         """Return the input of a placeholder."""
         if node not in self.inputs:
             raise NoRealValue(f"the input '{node.name}' of the graph no longer exists")
@@ -161,7 +161,7 @@ class ReplayedGraph:
         return found
 
     @property
-    def output(self) -> Any:
+    def output(self) -> Node:
         """The last node."""
         return self.nodes[-1]
 
@@ -205,7 +205,7 @@ class ReplayedGraph:
         limits: Limits = dataclasses.replace(limits_of_real_values(), seconds=math.inf)
         self._restore_attributes()
         runner = GraphRunner(self, ran=ran, call_operator=call_operator)
-        outputs: Any = runner.value_of(self.nodes, self.output, limits, frozenset)
+        outputs: object = runner.value_of(self.nodes, self.output, limits, frozenset)
         self.written = frozenset(runner.copied)
         return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
@@ -230,7 +230,7 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
     raise NoRealValue("it is not traced again as it was compiled")
 
 
-def has_transforms(nodes: Iterable[Any]) -> bool:
+def has_transforms(nodes: Iterable[Node]) -> bool:
     """Return whether a graph with these nodes has transforms of ``torch.func``."""
     return any("_functorch" in str(getattr(node.target, "__module__", "")) for node in nodes)
 
@@ -253,7 +253,7 @@ def _refuse_resized_memory(graph: ReplayedGraph) -> None:
 
 def _traced(call: CachedCall) -> ReplayedGraph | None:
     found: list[ReplayedGraph] = []
-    numbers: dict[object, int] = {}
+    numbers: dict[Node, int] = {}
     NODE_HOOK.want(numbers.__setitem__)
     try:
         run_replay(

@@ -7,9 +7,12 @@ tested against them. A name that only some versions of torch have is read by ``g
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+Operation: TypeAlias = "Callable[..., Tensor]"
+"""A method of tensors that returns a tensor."""
 
 
 class Node(Protocol):
@@ -24,6 +27,7 @@ class Node(Protocol):
     users: dict[Node, None]
     graph: Graph
     stack_trace: str | None
+    prev: Node
     _prev: Node
     _next: Node
     _erased: bool
@@ -174,7 +178,7 @@ class Translator(Protocol):
 
 
 class Tensor(Protocol):
-    """A ``torch.Tensor``, real or fake."""
+    """A ``torch.Tensor``, real or fake, by the parts of its public interface that are used."""
 
     shape: Any
     dtype: Any
@@ -182,44 +186,128 @@ class Tensor(Protocol):
     layout: Any
     requires_grad: bool
     grad: Any
-    grad_fn: Any
+    grad_fn: GradientNode | None
+    output_nr: int
+    data: Tensor
+    real: Tensor
+    imag: Tensor
     is_leaf: bool
-    _version: int
     is_meta: bool
     is_nested: bool
+    is_quantized: bool
+    itemsize: int
+    _version: int
 
-    def dim(self) -> int:
-        """Return how many dimensions it has."""
+    abs: Operation
+    copy_: Operation
+    permute: Operation
+    requires_grad_: Operation
+    resolve_neg: Operation
+    round: Operation
+    add_: Operation
+    all: Operation
+    any: Operation
+    argmax: Operation
+    argsort: Operation
+    as_strided: Operation
+    clamp: Operation
+    clone: Operation
+    coalesce: Operation
+    conj: Operation
+    contiguous: Operation
+    cpu: Operation
+    dequantize: Operation
+    detach: Operation
+    double: Operation
+    expand: Operation
+    flatten: Operation
+    indices: Operation
+    isclose: Operation
+    isfinite: Operation
+    isinf: Operation
+    isnan: Operation
+    logical_not: Operation
+    masked_fill: Operation
+    maximum: Operation
+    mean: Operation
+    median: Operation
+    mul_: Operation
+    nan_to_num: Operation
+    narrow: Operation
+    new_zeros: Operation
+    nonzero: Operation
+    pow: Operation
+    quantile: Operation
+    reshape: Operation
+    resolve_conj: Operation
+    signbit: Operation
+    sqrt: Operation
+    square: Operation
+    std: Operation
+    sum: Operation
+    to: Operation
+    to_dense: Operation
+    unsqueeze: Operation
+    values: Operation
+    view: Operation
+    where: Operation
+    max: Callable[..., Any]
+    min: Callable[..., Any]
 
-    def numel(self) -> int:
-        """Return how many elements it has."""
+    data_ptr: Callable[[], int]
+    dim: Callable[[], int]
+    element_size: Callable[[], int]
+    equal: Callable[[object], bool]
+    is_inference: Callable[[], bool]
+    is_shared: Callable[[], bool]
+    is_complex: Callable[[], bool]
+    is_floating_point: Callable[[], bool]
+    item: Callable[[], Any]
+    numel: Callable[[], int]
+    register_hook: Callable[[Callable[[Any], object]], Any]
+    size: Callable[..., Any]
+    storage_offset: Callable[[], Any]
+    stride: Callable[..., Any]
+    unbind: Callable[..., Sequence[Tensor]]
+    tolist: Callable[[], Any]
+    untyped_storage: Callable[[], Any]
 
-    def element_size(self) -> int:
-        """Return the bytes of an element."""
+    __tensor_flatten__: Callable[[], tuple[list[str], object]]
 
-    def data_ptr(self) -> int:
-        """Return the address of the first element."""
+    __eq__: Any  # unlike other objects', it compares elements and returns a tensor
+    __ne__: Any
+    __lt__: Operation
+    __le__: Operation
+    __gt__: Operation
+    __ge__: Operation
+    __add__: Operation
+    __sub__: Operation
+    __mul__: Operation
+    __truediv__: Operation
+    __rmul__: Operation
+    __and__: Operation
+    __or__: Operation
+    __invert__: Operation
+    __getitem__: Operation
 
-    def size(self) -> Any:
-        """Return its sizes."""
+    def __hash__(self) -> int: ...
 
-    def stride(self) -> Any:
-        """Return the steps between elements."""
+    def __float__(self) -> float: ...
 
-    def storage_offset(self) -> Any:
-        """Return the position of the first element in its memory."""
+    def __int__(self) -> int: ...
 
-    def untyped_storage(self) -> Any:
-        """Return its memory."""
+    def __len__(self) -> int: ...
 
-    def is_complex(self) -> bool:
-        """Return whether its elements are complex."""
+    def __iter__(self) -> Iterator[Tensor]: ...
 
-    def is_floating_point(self) -> bool:
-        """Return whether its elements are floats."""
 
-    def detach(self) -> Any:
-        """Return the same values without gradients."""
+class GradientNode(Protocol):
+    """A ``torch.autograd.graph.Node``: one operation of autograd's graph."""
+
+    name: Callable[[], str]
+    next_functions: Sequence[tuple[Any, int]]
+    register_prehook: Callable[[Callable[[tuple[object, ...]], object]], Any]
+    register_hook: Callable[[Callable[[tuple[object, ...], tuple[object, ...]], object]], Any]
 
 
 CLASSES: dict[type, str] = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
-from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_one_of
 from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
@@ -30,7 +29,7 @@ _marked: dict[int, CodeType] = {}
 """Code whose calls are also skipped, by ``id``. Code can be unhashable."""
 
 
-def never_compile(function: Callable[..., Any] | CodeType) -> None:
+def never_compile(function: Callable[..., object] | CodeType) -> None:
     """Keep Dynamo from tracing ``function`` and its callees. ``function`` may be the code of a function."""
     # A bound method has the attributes of its function.
     code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)

@@ -52,7 +52,7 @@ class Swap(ExitStack):
         self.close()
 
 
-def _restore(container: dict[str, Any], before: Mapping[str, object], added: set[str]) -> None:
+def _restore(container: dict[str, object], before: Mapping[str, object], added: set[str]) -> None:
     for name in added:
         container.pop(name, None)
     container.update(before)

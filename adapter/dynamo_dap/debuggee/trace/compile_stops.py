@@ -43,6 +43,7 @@ from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import (
 from dynamo_dap.debuggee.torch_api.devices.cuda_graph_callers import frame_of_caller
 from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.graphs.graph import nodes_of
+from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.torch_api.traced.data_dependence import (
     DataDependence,
     DataSymbol,
@@ -323,7 +324,7 @@ class CompileStops(CompileObserver):
 
     # -- inside a trace --------------------------------------------------------------------------------------------
 
-    def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
+    def backend_failed(self, frame: TracedFrame, graph: Graph, problem: BaseException) -> None:
         """Stop at the call of the backend, with the backend's graph."""
         failure = failure_of(problem)
         if failure is None or not self._is_on(BACKEND_FAILURE):

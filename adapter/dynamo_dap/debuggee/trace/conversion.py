@@ -132,7 +132,7 @@ class Converter:
         """Return the placeholder of a value that only Dynamo has."""
         return placeholder(form, cls, self.text(form))
 
-    def real(self, value: Any) -> object:
+    def real(self, value: object) -> object:
         """Return a real object; a copy with the changes if something inside it was changed."""
         if is_exactly(value, _COPIED):
             return self._copied(value)

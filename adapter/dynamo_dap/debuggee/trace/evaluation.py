@@ -217,7 +217,7 @@ class _Evaluation:
             data = None
         return text if data is None else text_with_data(text, f"= {data}")
 
-    def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> object:
+    def compute(self, parsed: Parsed, finish: Callable[[object], object] = lambda value: value) -> object:
         """Run the code and return its value, or ``_NOTHING``. ``finish`` converts the value in the same isolation."""
         whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)

@@ -129,7 +129,7 @@ def _is_repeatable_call(function: ast.expr) -> bool:
     return _root(function) == "torch" or hasattr(sys.modules["torch"].Tensor, function.attr)
 
 
-def replace_paths(parsed: Parsed, follow: Callable[[ast.AST], Any], missing: object) -> None:
+def replace_paths(parsed: Parsed, follow: Callable[[ast.AST], object], missing: object) -> None:
     """Replace the longest paths that ``follow`` can resolve (it returns ``missing`` otherwise) by names."""
     trees: list[Any] = [*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())]
     bound: set[str] = set()

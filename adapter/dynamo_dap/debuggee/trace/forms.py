@@ -67,16 +67,16 @@ class EmptyCell(EvaluationError):
 class Conversion(Protocol):
     """Makes Python values from the trackers of one paused frame, for one evaluation."""
 
-    def convert(self, value: Any) -> Any:
+    def convert(self, value: object) -> Any:
         """Return the Python value of a tracker, a form, or a real object."""
 
-    def remember(self, tracker: Tracker | None, value: Any) -> Any:
+    def remember(self, tracker: Tracker | None, value: object) -> Any:
         """Note the value of ``tracker`` before its contents are converted: they may contain it."""
 
     def copied(self, container: object) -> Any:
         """Note that ``container`` is a copy, complete now."""
 
-    def real(self, value: Any) -> Any:
+    def real(self, value: object) -> Any:
         """Return a real object, or a copy if the traced code changed it."""
 
     def instance(self, form: InstanceForm, tracker: Tracker | None) -> object:
@@ -402,7 +402,7 @@ class _MappingForms(_Containers):
         return [part for pair in form.pairs for part in pair]
 
     def converted(self, form: MappingForm, tracker: Tracker | None, conversion: Conversion) -> object:
-        items: dict[object, Any] = collections.OrderedDict() if form.type_name == "OrderedDict" else {}
+        items: dict[object, object] = collections.OrderedDict() if form.type_name == "OrderedDict" else {}
         conversion.remember(tracker, items)
         for key, value in form.pairs:
             known, constant = constant_of(key)

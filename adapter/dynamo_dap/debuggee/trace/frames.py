@@ -169,7 +169,7 @@ class FunctionFrame(Frame):
         self,
         frame: FrameType,
         console: Callable[[str], None],
-        failures: Sequence[tuple[Failure, Any]] = (),
+        failures: Sequence[tuple[Failure, object]] = (),
         names: dict[str, object] | None = None,
     ) -> None:
         """Show ``frame``, torch's object with ``f_code``, ``f_locals`` and ``f_globals``.

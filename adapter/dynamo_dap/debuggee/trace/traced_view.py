@@ -173,7 +173,7 @@ class TracedView(View):
         except (NoRealValue, FeatureMissing) as problem:
             raise EvaluationError(f"not available: {problem}") from None
 
-    def _values_of(self, node: Any) -> list[Variable]:
+    def _values_of(self, node: Node | None) -> list[Variable]:
         """Return the node's value in this call, and in a backward pass its gradient, each computed when opened."""
         if node is None:
             return []

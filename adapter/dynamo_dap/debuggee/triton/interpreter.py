@@ -135,7 +135,7 @@ def _follow_launches(executor: Any) -> None:
     run, to_host = executor.__call__, executor._init_args_hst
 
     @functools.wraps(run)
-    def call(self: Any, *args: Any, **kwargs: object) -> Any:
+    def call(self: Any, *args: object, **kwargs: object) -> Any:
         launch = Launch(self.fn)
         is_programs = _observer is None or _observer.is_programs_launch()
         with LAUNCHES.running(launch, id(sys._getframe()), is_programs):
@@ -286,7 +286,7 @@ def _followed(own: Callable[..., object], operation: _Operation) -> Callable[...
     is_atomic = _SEMANTICS in parameters
 
     @functools.wraps(own)
-    def access(self: Any, *args: object, **kwargs: object) -> object:
+    def access(self: object, *args: object, **kwargs: object) -> object:
         if _in_atomic.is_on:
             return own(self, *args, **kwargs)
         given = {name: kwargs.get(name) for name in parameters} | dict(zip(parameters, args, strict=False))

@@ -105,7 +105,7 @@ def _watch_launches(kernel: Any) -> None:
     own_run, own_call = kernel.run, kernel.__call__
 
     @functools.wraps(own_run)
-    def run(self: Any, *args: object, grid: object, warmup: object, **kwargs: object) -> Any:
+    def run(self: object, *args: object, grid: object, warmup: object, **kwargs: object) -> Any:
         looked = None if warmup else look_into(self, lambda: (args, kwargs, grid))
         if looked is None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
@@ -113,7 +113,7 @@ def _watch_launches(kernel: Any) -> None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
     @functools.wraps(own_call)
-    def call(self: Any, *args: object, **kwargs: object) -> Any:
+    def call(self: object, *args: object, **kwargs: object) -> Any:
         functions = _of_thread.functions
         if functions is None:
             return own_call(self, *args, **kwargs)

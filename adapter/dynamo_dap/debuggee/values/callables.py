@@ -178,7 +178,9 @@ class Descriptors(Family):
 
     kind = "property"
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(
+        self, value: types.GetSetDescriptorType | types.MemberDescriptorType, width: int, depth: int, view: View
+    ) -> str:
         """Return ``attribute Class.name``."""
         return f"attribute {qualified_name_of(value.__objclass__)}.{value.__name__}"
 
@@ -189,11 +191,11 @@ class CachedFunctions(Family):
 
     kind = "method"
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: functools._lru_cache_wrapper[object], width: int, depth: int, view: View) -> str:
         """Return ``cached`` and the function."""
         return f"cached {view.text(value.__wrapped__, width, depth)}"
 
-    def location(self, value: Any) -> Location | None:
+    def location(self, value: functools._lru_cache_wrapper[object]) -> Location | None:
         """Return the function's place."""
         return location_of_callable(value.__wrapped__)
 

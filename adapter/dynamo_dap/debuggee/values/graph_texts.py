@@ -9,7 +9,6 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from dynamo_dap.debuggee.torch_api.graphs.graph import (
     example_of,
@@ -55,14 +54,14 @@ _OPERATORS = {
 _EXPRESSION = re.compile(r"[A-Za-z_]\w*(?:[.\[(].*)?")
 
 
-def names_of_inputs(graph: Graph) -> dict[Any, str]:
+def names_of_inputs(graph: Graph) -> dict[Node, str]:
     """Return inputs as the user would write them, by placeholder.
 
     Leave out names that an operation of the graph also has: ``x = x + 1`` would be ambiguous.
     """
     nodes = nodes_of(graph)
     taken = {str(node.name) for node in nodes}
-    found: dict[Any, str] = {}
+    found: dict[Node, str] = {}
     for node in nodes:
         # Show a size by its symbol, as the shapes do.
         if node.op == "placeholder" and not is_symbolic(example_of(node)):
@@ -76,11 +75,11 @@ def names_of_inputs(graph: Graph) -> dict[Any, str]:
 class GraphTexts:
     """Writes the nodes of one graph."""
 
-    def __init__(self, graph: Graph, names: Mapping[object, str] | None = None) -> None:
+    def __init__(self, graph: Graph, names: Mapping[Node, str] | None = None) -> None:
         """Write inputs by ``names``; other inputs keep Dynamo's names."""
         self.names = names_of_inputs(graph) if names is None else names
 
-    def name(self, node: Any) -> str:
+    def name(self, node: Node) -> str:
         """Return the node's name, for an input as the user wrote it."""
         return self.names.get(node) or str(node.name)
 
@@ -160,7 +159,7 @@ def graph_text(graph: Graph, name: str, texts: GraphTexts | None = None) -> str:
     return "\n".join(line for line, _ in graph_lines(graph, name, texts or GraphTexts(graph))) + "\n"
 
 
-def graph_lines(graph: Graph, name: str, texts: GraphTexts) -> Iterator[tuple[str, Any]]:
+def graph_lines(graph: Graph, name: str, texts: GraphTexts) -> Iterator[tuple[str, Node | None]]:
     """Yield the lines of ``graph_text``, each with its node, if it has one."""
     nodes = nodes_of(graph)
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -172,7 +171,7 @@ def graph_lines(graph: Graph, name: str, texts: GraphTexts) -> Iterator[tuple[st
         yield "    ...  # no operation yet", None
 
 
-def _operation_lines(operations: Iterable[Any], texts: GraphTexts) -> Iterator[tuple[str, object]]:
+def _operation_lines(operations: Iterable[Node], texts: GraphTexts) -> Iterator[tuple[str, Node | None]]:
     found = [(node, user_place(node)) for node in operations]
     names = short_paths(at[0].path for _, at in found if at is not None)
     last: tuple[str, int] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 
@@ -236,7 +236,7 @@ class Followed(Children):
         self,
         children: Children | None,
         others: Callable[[], Sequence[Variable]],
-        tensor: Callable[[], Any] | None = None,
+        tensor: Callable[[], Tensor] | None = None,
         first: Callable[[], Sequence[Variable]] = tuple,
     ) -> None:
         """Show ``first``, ``children`` and ``others``, in this order; ``tensor`` is None if ``children`` has it."""
@@ -250,7 +250,7 @@ class Followed(Children):
         """Whether they belong to a tensor."""
         return self._tensor is not None or (self._children is not None and self._children.is_of_tensor)
 
-    def tensor(self) -> Any:
+    def tensor(self) -> Tensor:
         """Return the tensor."""
         if self._tensor is not None:
             return self._tensor()

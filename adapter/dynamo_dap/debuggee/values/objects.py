@@ -63,7 +63,7 @@ def stored_attribute(value: Any, name: str, missing: object) -> Any:
     return missing
 
 
-def _bound(found: Any, instance: Any, cls: type, missing: object) -> Any:
+def _bound(found: Any, instance: object, cls: type, missing: object) -> Any:
     kind = type(found)
     if kind is types.FunctionType:
         return found if instance is None else types.MethodType(found, instance)
@@ -116,7 +116,7 @@ class ObjectFamily(Family):
         return Deferred(make)
 
 
-def dataclass_fields(value: object) -> list[tuple[str, Any]] | None:
+def dataclass_fields(value: object) -> list[tuple[str, object]] | None:
     """Return the filled fields of a dataclass object that its ``repr`` would show; None for others."""
     declared = find_in_type(value, "__dataclass_fields__")
     if type(declared) is not dict:
@@ -126,7 +126,7 @@ def dataclass_fields(value: object) -> list[tuple[str, Any]] | None:
     return [(name, stored[name]) for name in shown if name in stored]
 
 
-def fields_text(name: str, fields: list[tuple[str, Any]], width: int, depth: int, view: View) -> str:
+def fields_text(name: str, fields: list[tuple[str, object]], width: int, depth: int, view: View) -> str:
     """Return ``Name(field=value, ...)`` in about ``width`` characters."""
     if depth <= 0 and fields:
         return f"{name}(…)"
@@ -165,7 +165,7 @@ class Classes(Family):
         if not is_python_class(value):
             return None
 
-        def entries() -> list[tuple[str, Any]]:
+        def entries() -> list[tuple[str, object]]:
             dictionary = class_dictionary(value)
             shown = [(str(name), item) for name, item in dictionary.items() if name not in _UNINTERESTING]
             return sorted(shown, key=lambda entry: entry[0].startswith("__"))

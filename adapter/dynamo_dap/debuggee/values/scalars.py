@@ -10,7 +10,6 @@ import pathlib
 import re
 import types
 import uuid
-from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.values.families import Family, View, family_for
@@ -26,7 +25,7 @@ _LONG_INTEGER = 1_000
 class Singletons(Family):
     """``None``, ``...``, ``NotImplemented``, booleans."""
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return its name."""
         return repr(value)
 
@@ -142,11 +141,11 @@ _EXACT_REPRESENTATION: tuple[type, ...] = (
 class ExactlyRepresented(ObjectFamily):
     """Standard types with a short, cheap ``repr`` that is not the user's. A subclass is shown as any object."""
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return the ``repr`` if the type is exactly one of these."""
         return repr(value) if is_exactly(value, _EXACT_REPRESENTATION) else super().text(value, width, depth, view)
 
-    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+    def children(self, value: object, expression: str | None, view: View) -> Children | None:
         """Return what a subclass stores; standard types have no children."""
         return None if is_exactly(value, _EXACT_REPRESENTATION) else super().children(value, expression, view)
 
@@ -167,7 +166,7 @@ _BY_NAME = (
 class RepresentedByName(Family):
     """Small values of libraries that may not be imported."""
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return the library's own ``repr``."""
         return repr(value)
 
@@ -176,7 +175,7 @@ class RepresentedByName(Family):
 class ArrayScalars(Family):
     """NumPy's numbers."""
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return the digits; the type stands beside them."""
         return str(value)
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensor_search import condition
 from dynamo_dap.debuggee.values.tensors import number_text
@@ -26,7 +27,7 @@ _MOST_AT_ONCE = 2**20
 """Elements per computation."""
 _MOST_SECONDS = 2.0
 
-Part = Callable[[Any], Any]
+Part = Callable[[Tensor], Tensor]
 
 
 class TensorReader(Protocol):
@@ -35,10 +36,10 @@ class TensorReader(Protocol):
     shape: list[int]
     dtype: str
 
-    def part(self, take: Part) -> Any:
+    def part(self, take: Part) -> Tensor:
         """Apply ``take``; return the result on the CPU."""
 
-    def numbers(self, take: Part) -> Any:
+    def numbers(self, take: Part) -> Tensor:
         """Apply ``take``; return the result as float64 on the CPU."""
 
 
@@ -81,7 +82,7 @@ def elements(reader: TensorReader, arguments: TensorArguments) -> tuple[list[lis
     rows = None if order is None else order[wanted].tolist()
     page = (wanted, slice(start_column, stop_column))[: len(sizes)]
 
-    def take(tensor: Any) -> object:
+    def take(tensor: Tensor) -> Any:
         part = tensor[index]
         if rows is None:
             return part[page]
@@ -129,5 +130,5 @@ def _matching(reader: TensorReader, index: tuple[object, ...], sizes: list[int],
     return torch.cat(found).nonzero().flatten()
 
 
-def _some_rows(index: tuple[object, ...], start: int, stop: int, tensor: Any) -> object:
+def _some_rows(index: tuple[object, ...], start: int, stop: int, tensor: Tensor) -> Tensor:
     return tensor[index][start:stop]

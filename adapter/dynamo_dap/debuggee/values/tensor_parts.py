@@ -13,7 +13,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake, is_tensor, unwrapped
@@ -61,10 +60,10 @@ _SMALLEST_IMAGE = 8
 _LONGEST_SIDE = 8
 _NAN_COLOUR = (255, 0, 255, 255)
 
-Part = Callable[[Any], Any]
+Part = Callable[[Tensor], Tensor]
 
 
-def part_of_tensor(tensor: Tensor, arguments: TensorArguments, other: object = None) -> TensorBody:
+def part_of_tensor(tensor: Tensor, arguments: TensorArguments, other: Tensor | None = None) -> TensorBody:
     """Return the requested part of ``tensor``, or of its difference from ``other``.
 
     Raises:
@@ -98,7 +97,7 @@ def _name(tensor: Tensor) -> str:
 class _TensorReader:
     """Reads the shown tensor, or the difference of two."""
 
-    def __init__(self, tensor: Tensor, other: Any) -> None:
+    def __init__(self, tensor: Tensor, other: Tensor | None) -> None:
         self._tensor, self.note = _dense(tensor)
         _check_class(self._tensor)
         self.text = tensor_text(tensor)
@@ -119,7 +118,7 @@ class _TensorReader:
         """How many elements there are."""
         return math.prod(self.shape)
 
-    def part(self, take: Part) -> Any:
+    def part(self, take: Part) -> Tensor:
         """Apply ``take`` to the tensor; return the result on the CPU, with the tensor's own numbers."""
         part = _on_the_cpu(take(self._tensor))
         if self._other is None:
@@ -128,26 +127,26 @@ class _TensorReader:
         # The difference of two equal infinities would be NaN.
         return (first - second).masked_fill(first == second, 0)
 
-    def numbers(self, take: Part) -> Any:
+    def numbers(self, take: Part) -> Tensor:
         """Apply ``take``; return the result as float64, complex numbers as magnitudes."""
         part = self.part(take)
         return (part.abs() if part.is_complex() else part).to(sys.modules["torch"].float64)
 
 
-def _dtype_of_difference(first: Any, second: Any) -> str:
+def _dtype_of_difference(first: Tensor, second: Tensor) -> str:
     return "torch.complex128" if first.is_complex() or second.is_complex() else "torch.float64"
 
 
-def _wide(part: Any) -> Any:
+def _wide(part: Tensor) -> Tensor:
     torch = sys.modules["torch"]
     return part.to(torch.complex128 if part.is_complex() else torch.float64)
 
 
-def _on_the_cpu(part: Any) -> object:
+def _on_the_cpu(part: Tensor) -> Tensor:
     return (part.dequantize() if part.is_quantized else part).cpu()
 
 
-def _check_class(data: Any) -> None:
+def _check_class(data: Tensor) -> None:
     """Refuse tensors that wrap other tensors: results of their operations have no memory of their own."""
     part = data[(slice(0, 0),) * min(data.dim(), 1)]
     if type(part) is sys.modules["torch"].Tensor:
@@ -158,7 +157,7 @@ def _check_class(data: Any) -> None:
     raise EvaluationError(f"a {type(part).__name__} wraps other tensors{parts}")
 
 
-def _dense(tensor: Tensor) -> tuple[Any, str | None]:
+def _dense(tensor: Tensor) -> tuple[Tensor, str | None]:
     """Return a strided tensor without autograd, and a remark on how it differs from the tensor itself."""
     torch = sys.modules["torch"]
     if not is_tensor(tensor):
@@ -185,7 +184,7 @@ def _dense(tensor: Tensor) -> tuple[Any, str | None]:
     return data, note
 
 
-def _check_data(tensor: Tensor, given: Any) -> None:
+def _check_data(tensor: Tensor, given: Tensor) -> None:
     if is_fake(tensor):
         with metadata_reading():
             device = str(tensor.device)
@@ -193,7 +192,7 @@ def _check_data(tensor: Tensor, given: Any) -> None:
         raise EvaluationError(f"{_name(given)} has no data: {why}")
 
 
-def _nested_count(data: Any) -> int:
+def _nested_count(data: Tensor) -> int:
     return int(data.size(0))
 
 
@@ -286,7 +285,7 @@ class _Total:
         self._mean = self._squares = 0.0
         self._places: dict[str, int] = {}
 
-    def add(self, numbers: Any) -> None:
+    def add(self, numbers: Tensor) -> None:
         """Count a chunk (float64 on the CPU)."""
         start = self.count
         self.count += numbers.numel()
@@ -316,7 +315,7 @@ class _Total:
         self._mean += apart * count / total
         self.finite = total
 
-    def _note(self, name: str, start: int, found: Any) -> None:
+    def _note(self, name: str, start: int, found: Tensor) -> None:
         """Note where ``found`` is first true; chunks arrive in the order of the elements."""
         if name not in self._places and bool(found.any()):
             self._places[name] = start + int(found.reshape(-1).to(sys.modules["torch"].uint8).argmax())
@@ -366,7 +365,7 @@ def _is_whole_number(dtype: str) -> bool:
     return dtype == "torch.bool" or "int" in dtype
 
 
-def _count(histogram: TensorHistogram, numbers: Any) -> None:
+def _count(histogram: TensorHistogram, numbers: Tensor) -> None:
     torch = sys.modules["torch"]
     finite = numbers[numbers.isfinite()]
     if finite.numel():
@@ -438,7 +437,7 @@ def _picture(reader: _TensorReader, arguments: TensorArguments) -> TensorPicture
 def _tile(index: tuple[object, ...], number: int | None) -> Part:
     """Return a function that takes the rows and columns of one tile."""
 
-    def take(tensor: Any) -> object:
+    def take(tensor: Tensor) -> Tensor:
         shown = tensor[index] if number is None else tensor[index][number]
         return shown.reshape(1, 1) if shown.dim() == 0 else shown.unsqueeze(0) if shown.dim() == 1 else shown
 
@@ -448,7 +447,7 @@ def _tile(index: tuple[object, ...], number: int | None) -> Part:
 class _Map:
     """A heat map: each point the mean of the finite elements of its block, marked where one is not finite."""
 
-    def __init__(self, numbers: Any, row_block: int, column_block: int) -> None:
+    def __init__(self, numbers: Tensor, row_block: int, column_block: int) -> None:
         torch = sys.modules["torch"]
         rows, columns = numbers.shape
         self.height, self.width = -(-rows // row_block), -(-columns // column_block)
@@ -508,7 +507,7 @@ def _image(
     # Points of an image are square.
     step = max(-(-rows // height), -(-columns // width))
 
-    def take(tensor: Any) -> object:
+    def take(tensor: Tensor) -> Tensor:
         shown = tensor[index]
         return (shown.permute(1, 2, 0) if kind == CHANNELS_FIRST else shown)[::step, ::step]
 
@@ -533,13 +532,13 @@ def _image(
     )
 
 
-def _bytes_of(numbers: Any) -> bytes:
+def _bytes_of(numbers: Tensor) -> bytes:
     """Return the bytes of a byte tensor: numpy may not be installed."""
     whole = numbers.contiguous()
     return ctypes.string_at(whole.data_ptr(), whole.numel())
 
 
-def _range_of_colours(numbers: Any, dtype: str) -> tuple[float, float]:
+def _range_of_colours(numbers: Tensor, dtype: str) -> tuple[float, float]:
     """Return the values of black and full colour: 0 and 255, 0 and 1, else the least and the greatest value."""
     finite = numbers[numbers.isfinite()]
     low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)

@@ -10,12 +10,12 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import EvaluationError
 
 _MOST_SECONDS = 2.0
-_COMPARISONS: dict[str, Callable[[Any, float], object]] = {
+_COMPARISONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -26,7 +26,7 @@ _COMPARISONS: dict[str, Callable[[Any, float], object]] = {
 _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", re.IGNORECASE)
 
 
-def search(chunks: Iterable[Any], text: str, after: int, dtype: str) -> tuple[int, int, int]:
+def search(chunks: Iterable[Tensor], text: str, after: int, dtype: str) -> tuple[int, int, int]:
     """Return how many elements match ``text``, then position and number of the first match behind ``after``.
 
     After the last match, the search starts again at the first. ``chunks`` have all elements in order, as float64;
@@ -56,7 +56,7 @@ def search(chunks: Iterable[Any], text: str, after: int, dtype: str) -> tuple[in
     return (count, first, 1) if following is None else (count, following, before + 1)
 
 
-def condition(text: str, dtype: str) -> Callable[[object], Any]:
+def condition(text: str, dtype: str) -> Callable[[Tensor], Tensor]:
     """Return a function that says for each number whether it matches: ``nan``, ``inf``, ``1`` or ``> 0.5``.
 
     Raises:

@@ -57,17 +57,17 @@ class Tensors(Family):
 
     kind = "data"
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: Tensor, width: int, depth: int, view: View) -> str:
         """Return dtype, shape, device, requires_grad, and the data if it is short and at hand."""
         return with_data(tensor_text(value), little_data(value), width, depth)
 
-    def present(self, value: Any, expression: str | None, view: View) -> Value:
+    def present(self, value: Tensor, expression: str | None, view: View) -> Value:
         """Return the tensor as it is shown, with the range of its data if a row shows it."""
         shown = super().present(value, expression, view)
         printed = functools.partial(printed_text, tensor_text(value), value)
         return replace(shown, data_range=lambda: data_range(value), printed_text=printed)
 
-    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+    def children(self, value: Tensor, expression: str | None, view: View) -> Children | None:
         """Return metadata, statistics and elements."""
         return TensorChildren(value, expression, view)
 
@@ -108,13 +108,13 @@ def data_range(tensor: Tensor) -> str | None:
     ``0…1``, ``all 0``, ``12 of 60 True``, ``-0.5…2, 3 NaN``.
     """
 
-    def is_wanted(data: Any) -> bool:
-        return data.numel() > _MOST_DATA and data.numel() * data.element_size() <= _MOST_BYTES  # type: ignore[no-any-return]  # torch is untyped
+    def is_wanted(data: Tensor) -> bool:
+        return data.numel() > _MOST_DATA and data.numel() * data.element_size() <= _MOST_BYTES
 
     return _of_data(tensor, is_wanted, _range_text)
 
 
-def printed_text(text: str, tensor: Any) -> str | None:
+def printed_text(text: str, tensor: Tensor) -> str | None:
     """Return a tensor's text with its elements, or with its range; None if it is too large or has no data.
 
     Unlike the text of a row, it waits for a device.
@@ -127,7 +127,7 @@ def printed_text(text: str, tensor: Any) -> str | None:
     return None if found is None else text_with_data(text, found)
 
 
-def _copied_to_cpu(tensor: Tensor) -> Any:
+def _copied_to_cpu(tensor: Tensor) -> Tensor | None:
     torch = sys.modules["torch"]
     if not is_exactly(tensor, (torch.Tensor, torch.nn.Parameter)) or is_fake(tensor):
         return None
@@ -141,7 +141,9 @@ def _copied_to_cpu(tensor: Tensor) -> Any:
         return None
 
 
-def _of_data(tensor: Tensor, is_wanted: Callable[[Any], bool], text_of: Callable[[Any], str | None]) -> str | None:
+def _of_data(
+    tensor: Tensor, is_wanted: Callable[[Tensor], bool], text_of: Callable[[Tensor], str | None]
+) -> str | None:
     torch = sys.modules["torch"]
     if not is_exactly(tensor, (torch.Tensor, torch.nn.Parameter)) or is_fake(tensor):
         return None
@@ -153,7 +155,7 @@ def _of_data(tensor: Tensor, is_wanted: Callable[[Any], bool], text_of: Callable
         return None  # a tensor that only represents others, as inside torch.func
 
 
-def _range_text(data: Any) -> str | None:
+def _range_text(data: Tensor) -> str | None:
     torch = sys.modules["torch"]
     if data.is_complex():
         return None
@@ -177,7 +179,7 @@ def _range_text(data: Any) -> str | None:
     return f"{text}, {nans} NaN" if nans else text
 
 
-def _parts(data: Any) -> Iterator[Any]:
+def _parts(data: Tensor) -> Iterator[Tensor]:
     """Split a tensor into views of at most ``_PART`` elements."""
     if data.numel() <= _PART:
         yield data
@@ -196,7 +198,7 @@ def _short_number(number: float, dtype: str) -> str:
     return short if "." in short or "e" in short or float(short) == number else number_text(number, dtype)
 
 
-def _elements_text(data: Any) -> str:
+def _elements_text(data: Tensor) -> str:
     return _data_text(data.tolist(), str(data.dtype))
 
 
@@ -209,7 +211,7 @@ def _data_text(data: object, dtype: str) -> str:
 class TensorChildren(Children):
     """Metadata and lazy statistics by name, elements (rows) by index."""
 
-    def __init__(self, tensor: Any, expression: str | None, view: View) -> None:
+    def __init__(self, tensor: Tensor, expression: str | None, view: View) -> None:
         """Evaluate ``expression`` to the tensor in a watch; show what is below it by ``view``."""
         self._tensor = tensor
         self._view = view
@@ -225,7 +227,7 @@ class TensorChildren(Children):
         """Return True."""
         return True
 
-    def tensor(self) -> Any:
+    def tensor(self) -> Tensor:
         """Return the tensor."""
         return self._tensor
 
@@ -341,7 +343,7 @@ def _reason(problem: Exception) -> str:
     return f"not available: {str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
 
 
-def _numbers(vector: Any) -> list[Value]:
+def _numbers(vector: Tensor) -> list[Value]:
     dtype = str(vector.dtype)
     return [Value(number_text(number, dtype), type(number).__name__) for number in vector.tolist()]
 
@@ -363,23 +365,23 @@ def number_text(number: object, dtype: str) -> str:
     return text
 
 
-def _magnitude(data: Any) -> object:
+def _magnitude(data: Tensor) -> Tensor:
     return data.abs() if data.is_complex() else data
 
 
-def _reducible(torch: ModuleType, data: Any) -> Any:
+def _reducible(torch: ModuleType, data: Tensor) -> Tensor:
     """Convert small floats, which not every device can reduce."""
     small = data.is_floating_point() and data.element_size() < 2
     return data.to(torch.float32) if small else _magnitude(data)
 
 
-def _exact(torch: ModuleType, data: Any) -> Any:
+def _exact(torch: ModuleType, data: Tensor) -> Tensor:
     """Convert whole numbers, which have no mean."""
     is_exact = data.is_floating_point() or data.is_complex()
     return _reducible(torch, data) if is_exact else data.to(torch.float64)
 
 
-_COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
+_COMPUTE: dict[str, Callable[[ModuleType, Tensor], object]] = {
     "value": lambda torch, data: data.item(),
     "min": lambda torch, data: _reducible(torch, data).min().item(),
     "max": lambda torch, data: _reducible(torch, data).max().item(),
@@ -395,13 +397,13 @@ _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
 class Sizes(Family):
     """``torch.Size``."""
 
-    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+    def text(self, value: tuple[object, ...], width: int, depth: int, view: View) -> str:
         """Return ``torch.Size([3, s0])``."""
         from dynamo_dap.debuggee.torch_api.traced.symbols import size_text
 
         return f"torch.Size({bracketed([size_text(size) for size in tuple.__iter__(value)])})"
 
-    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+    def children(self, value: tuple[object, ...], expression: str | None, view: View) -> Children | None:
         """Return the sizes by index."""
         from dynamo_dap.debuggee.values.containers import IndexedItems
 

@@ -108,7 +108,7 @@ class KernelCacheLookups:
         yield None
         self._thread.autotune = list(_of_autotune(meta, filename, configs))
 
-    def _on_autotune(self, cache: Any, *_: object) -> Hook:
+    def _on_autotune(self, cache: object, *_: object) -> Hook:
         outcome = yield None
         parts = getattr(self._thread, "autotune", None)
         if outcome.error is None and parts is not None and replayed_call() is None:
@@ -124,7 +124,7 @@ class KernelCacheLookups:
         yield None
         self._thread.bundle = None
 
-    def _on_bundle(self, bundler: Any) -> Hook:
+    def _on_bundle(self, bundler: object) -> Hook:
         outcome = yield None
         parts = getattr(self._thread, "bundle", None)
         if outcome.error is None and parts is not None and replayed_call() is None:
@@ -134,7 +134,7 @@ class KernelCacheLookups:
 
     # -- Triton --------------------------------------------------------------------------------------------------------
 
-    def _on_triton_key(self, source: Any, backend: Any, options: Any, env_vars: Any) -> Hook:
+    def _on_triton_key(self, source: object, backend: object, options: object, env_vars: object) -> Hook:
         outcome = yield None
         if outcome.error is None:
             key = hashlib.sha256(str(outcome.result).encode()).hexdigest()
@@ -188,7 +188,7 @@ def _of_autotune(meta: Mapping[str, object], filename: str, configs: str) -> Ite
     yield "cache_key_tag", getattr(sys.modules.get("torch.compiler.config"), "cache_key_tag", "")
 
 
-def _of_triton(source: Any, backend: Any, options: Any, environment: Any) -> Iterator[Part]:
+def _of_triton(source: Any, backend: Any, options: object, environment: Any) -> Iterator[Part]:
     """Yield the parts of the key for one compiled Triton kernel."""
     triton = sys.modules.get("triton")
     yield "triton_version", getattr(triton, "__version__", "?")

@@ -301,7 +301,7 @@ def _slot_of_code(entry: Any) -> ctypes.c_size_t:
     return ctypes.c_size_t.from_address(begin + ctypes.sizeof(ctypes.c_size_t))
 
 
-def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None:
+def run_once(code: CodeType, replacement: CodeType, cleanups: list[object]) -> None:
     """Let the cache entry of ``code`` run ``replacement`` from its next call on, as if it always had.
 
     ``code`` is running; ``cleanups`` run when it is freed.

@@ -28,7 +28,7 @@ from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFact
 from dynamo_dap.debuggee.torch_api.devices.cuda_graphs import CudaGraphHooks
 from dynamo_dap.debuggee.torch_api.devices.ddp_buckets import GraphBucket, buckets_of
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
-from dynamo_dap.debuggee.torch_api.objects import Output, Translator
+from dynamo_dap.debuggee.torch_api.objects import Graph, Output, Translator
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced.size_reasons import InputSizes, SizeFacts, merged
@@ -112,7 +112,7 @@ class CompileObserver:
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Observe the end of a compile."""
 
-    def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
+    def recompiles(self, compiling: FrameCompile, entries: list[object], reasons: list[str]) -> None:
         """Observe that no cache entry matches this call; ``reasons`` has one reason for each of ``entries``."""
 
     def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
@@ -130,13 +130,13 @@ class CompileObserver:
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
         """Observe an exception that has left a trace; ``frame`` is its outermost function, with its state."""
 
-    def graph_made(self, compiling: FrameCompile | None, graph: object) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: Graph) -> None:
         """Observe an FX graph before the backend gets it."""
 
     def graph_cut(self, compiling: FrameCompile | None, buckets: list[GraphBucket]) -> None:
         """Observe that DistributedDataParallel has cut the newest graph."""
 
-    def backend_failed(self, frame: TracedFrame, graph: object, problem: BaseException) -> None:
+    def backend_failed(self, frame: TracedFrame, graph: Graph, problem: BaseException) -> None:
         """Observe an exception of the backend; ``frame`` is the function being compiled."""
 
     def guards_made(
@@ -334,7 +334,7 @@ def _in_order(cache_entries: object) -> list[Any]:
     """Return cache entries as a list; earlier torch versions pass on the first of a chain."""
     if isinstance(cache_entries, list | tuple):
         return list(cache_entries)
-    entries: list[Any] = []
+    entries: list[object] = []
     while cache_entries is not None:
         entries.append(cache_entries)
         cache_entries = getattr(cache_entries, "next", None)

@@ -69,7 +69,7 @@ class CompileRecord:
     """The facts that one compile of one frame leaves."""
 
     compile_id: str
-    graph: Any
+    graph: Graph
     """The ``torch.fx.Graph``, without real tensors."""
     side_effects: tuple[SideEffect, ...]
     traced: frozenset[tuple[str, int]] = frozenset()
@@ -111,7 +111,7 @@ class NotedPaths(CompileObserver):
         last, self._break.last = getattr(self._break, "last", None), None
         return last[1] if last is not None and last[0] is original else None
 
-    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: Graph) -> None:
         """Note the path of a graph's trace."""
         output = _output_graph(sys._getframe(1))
         given = getattr(compiling.frame, "f_locals", None) if compiling is not None else None

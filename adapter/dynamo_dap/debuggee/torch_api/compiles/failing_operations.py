@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 _MOST_BEFORE = 6
 """Maximum levels of operands to add to an operation that does not fail alone."""
 
-Fails = Callable[[Any, Sequence[Any]], bool]
+Fails = Callable[[GraphModule, Sequence[object]], bool]
 """Returns whether a graph (torch's ``GraphModule``) with such inputs fails for the wanted reason."""
 
 
@@ -71,10 +71,10 @@ def _values_of(graph: object, inputs: Sequence[Any]) -> dict[object, object]:
     return found
 
 
-def _upto(graph: GraphModule, end: object) -> Any:
+def _upto(graph: GraphModule, end: Node) -> Any:
     """Return the graph as far as ``end``, which it returns."""
     torch = sys.modules["torch"]
-    part, copies = torch.fx.Graph(), dict[Any, Any]()
+    part, copies = torch.fx.Graph(), dict[Node, Node]()
     for node in graph.graph.nodes:
         copies[node] = part.node_copy(node, copies.__getitem__)
         if node is end:
@@ -83,11 +83,11 @@ def _upto(graph: GraphModule, end: object) -> Any:
 
 
 def _only(
-    graph: GraphModule, end: object, wanted: set[Any], values: Mapping[object, object]
+    graph: GraphModule, end: Node, wanted: set[Node], values: Mapping[object, object]
 ) -> tuple[Any, list[object]]:
     """Return a graph of the ``wanted`` nodes, which returns ``end``, and its inputs: their other operands."""
     torch = sys.modules["torch"]
-    part, copies, given = torch.fx.Graph(), dict[Any, Any](), []
+    part, copies, given = torch.fx.Graph(), dict[Node, Node](), []
     operands = {each for node in wanted for each in node.all_input_nodes}
     for node in graph.graph.nodes:
         if node in operands and node not in wanted and node.op != "get_attr":
@@ -100,7 +100,7 @@ def _only(
     return _returning(graph, part, copies, end), given
 
 
-def _returning(graph: object, part: Any, copies: Mapping[object, object], end: object) -> object:
+def _returning(graph: object, part: Any, copies: Mapping[Node, Node], end: Node) -> object:
     torch = sys.modules["torch"]
     part.output((copies[end],))
     module = torch.fx.GraphModule(graph, part)
@@ -109,9 +109,9 @@ def _returning(graph: object, part: Any, copies: Mapping[object, object], end: o
     return module
 
 
-def _with_tuples(nodes: set[Any], values: Mapping[object, object]) -> set[Any]:
+def _with_tuples(nodes: set[Node], values: Mapping[object, object]) -> set[Node]:
     """Return the nodes that give tuples to ``nodes``, and those before them: a graph takes no tuple as an input."""
-    found: set[object] = set()
+    found: set[Node] = set()
     left = list(nodes)
     while left:
         for operand in left.pop().all_input_nodes:

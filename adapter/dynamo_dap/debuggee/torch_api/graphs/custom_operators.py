@@ -82,13 +82,13 @@ def _known(size: Any) -> object:
 class CheckedCalls:
     """Calls custom operators, and notes broken declarations; a ``graph_runs.CallOperator``. Lives for one run."""
 
-    def __init__(self, promised: Mapping[Any, Promised]) -> None:
+    def __init__(self, promised: Mapping[Node, Promised]) -> None:
         """Compare with ``promised``, the results of fake kernels, by node."""
         self._promised = promised
-        self.faults: dict[object, OperatorFault] = {}
+        self.faults: dict[Node, OperatorFault] = {}
         """By node, in the order of the graph."""
 
-    def __call__(self, node: object, function: Any, args: Any, kwargs: Any) -> object:
+    def __call__(self, node: Node, function: Any, args: Any, kwargs: Any) -> object:
         """Call ``function`` for ``node``."""
         before = [
             (name, each, each.clone())
@@ -103,7 +103,7 @@ class CheckedCalls:
         return result
 
     def _fault(
-        self, node: object, function: object, before: Sequence[tuple[str, object, object]], result: object
+        self, node: Node, function: object, before: Sequence[tuple[str, object, object]], result: object
     ) -> OperatorFault | None:
         with data_reading():
             for name, now, copy in before:
@@ -125,7 +125,7 @@ class CheckedCalls:
         return None
 
 
-def changes_its_mind(function: Any, args: Any, kwargs: Any, result: object) -> str | None:
+def changes_its_mind(function: Any, args: object, kwargs: object, result: object) -> str | None:
     """Call an operator a few more times; return how its results differ for equal operands, or None."""
     for text, changed in (
         ("when it is called again", lambda each: each),
@@ -147,7 +147,7 @@ def _transposed(value: Any) -> object:
     return value.transpose(0, -1).contiguous().transpose(0, -1) if value.dim() > 1 else value
 
 
-def _mapped(values: Any, change: Any) -> Any:
+def _mapped(values: object, change: Any) -> Any:
     if isinstance(values, dict):
         return {name: _mapped(each, change) for name, each in values.items()}
     if isinstance(values, list | tuple):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 
 
-def graphs_of(tx: Translator) -> list[Any]:
+def graphs_of(tx: Translator) -> list[Graph]:
     """Return the graph being written, then those around it: a higher-order operator's body is written by itself."""
     tracers = list(getattr(tx.output, "tracers", ()))
     if not tracers:
@@ -22,7 +22,7 @@ def graphs_of(tx: Translator) -> list[Any]:
     return [tracer.graph for tracer in reversed(tracers)]
 
 
-def nodes_of(graph: Graph) -> list[Any]:
+def nodes_of(graph: Graph) -> list[Node]:
     """Return the nodes in order."""
     return list(graph.nodes)
 
@@ -114,7 +114,7 @@ _WRITING = frozenset(["setitem", "itruediv", "ixor", *_IN_PLACE])
 """Functions of ``operator``."""
 
 
-def written_by(node: Node) -> list[Any]:
+def written_by(node: Node) -> list[Node]:
     """Return the operands (nodes) that the operation of a node changes in place."""
     written = [node.kwargs.get("out")]
     name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
@@ -124,20 +124,20 @@ def written_by(node: Node) -> list[Any]:
     return [each for each in written if is_node(each)]
 
 
-def is_same_tensor(one: Any, other: Any) -> bool:
+def is_same_tensor(one: Node, other: Node) -> bool:
     """Return whether two nodes' results are the same tensor, not only equal ones."""
     example = example_of(one)
     return one is other or (example is not None and example is example_of(other))
 
 
-def is_node(value: object) -> bool:
+def is_node(value: object) -> TypeGuard[Node]:
     """Return whether ``value`` is an FX node, by its class's name, without importing torch.fx."""
     return type(value).__name__ == "Node" and type(value).__module__ == "torch.fx.node"
 
 
-def with_operands(node: Node) -> list[Any]:
+def with_operands(node: Node) -> list[Node]:
     """Return ``node`` and all nodes from which it is computed, in the order of the graph."""
-    found: set[Any] = set()
+    found: set[Node] = set()
     waiting = [node]
     while waiting:
         each = waiting.pop()

@@ -15,14 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, written_by
 from dynamo_dap.debuggee.torch_api.graphs.operations import COLLECTIVES, LEFT_OUT, is_custom_operator, is_ordinary
 from dynamo_dap.debuggee.torch_api.isolation import isolated, random_states
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import (
     flattened,
     guarding_mode,
@@ -88,21 +88,21 @@ class _Released(Exception):
 _GONE = object()
 """Replaces a released result."""
 
-Wanted = Callable[[], "frozenset[Any] | None"]
+Wanted = Callable[[], "frozenset[object] | None"]
 """Returns the nodes whose results must be kept; None for all."""
 
-Ran = Callable[[Any, "Mapping[Any, Any]"], None]
+Ran = Callable[[Node, Mapping[Node, object]], None]
 """Gets each node that has run, and the results so far by node, including its own and its operands'."""
 
 
-CallOperator = Callable[[Any, Any, Any, Any], Any]
+CallOperator = Callable[[Node, Callable[..., object], Sequence[object], Mapping[str, object]], object]
 """Calls a custom operator for a run: gets the node, the operator, positional and keyword operands."""
 
 
 class RunnableGraph(Protocol):
     """Provides values from outside a graph."""
 
-    def input_of(self, node: object) -> object:
+    def input_of(self, node: Node) -> object:
         """Return the input of the placeholder ``node``.
 
         Raises: NoRealValue: it is unknown; the text says why.
@@ -144,13 +144,13 @@ def evaluating_on_real_values() -> Iterator[None]:
         yield
 
 
-def has_own_memory(value: Any) -> bool:
+def has_own_memory(value: Any) -> TypeGuard[Tensor]:
     """Return whether ``value`` is a plain tensor, whose memory can be copied and read."""
     torch = sys.modules["torch"]
     return is_exactly(value, (torch.Tensor, torch.nn.Parameter)) and value.layout == torch.strided
 
 
-def with_earlier_memory(value: Any, memory: Mapping[object, Any]) -> Any:
+def with_earlier_memory(value: object, memory: Mapping[object, object]) -> Any:
     """Return a tensor with its contents at the beginning of the call; any other value unchanged."""
     if not memory or not has_own_memory(value) or storage_of(value) not in memory:
         return value
@@ -171,7 +171,7 @@ class GraphRunner:
     def __init__(
         self,
         graph: RunnableGraph,
-        watched: dict[Any, bool] | None = None,
+        watched: dict[object, bool] | None = None,
         before: Callable[[], GraphRun] | None = None,
         ran: Ran | None = None,
         call_operator: CallOperator | None = None,
@@ -192,7 +192,7 @@ class GraphRunner:
         self._watched = {} if watched is None else watched
         self._run: GraphRun | None = None
 
-    def value_of(self, nodes: Sequence[object], node: object, limits: Limits, wanted: Wanted) -> object:
+    def value_of(self, nodes: Sequence[Node], node: Node, limits: Limits, wanted: Wanted) -> object:
         """Return the result of ``node`` after ``nodes`` have run, which continue those of the last call.
 
         Results that are not ``wanted`` are released after their last use in the graph.
@@ -223,13 +223,13 @@ class GraphRunner:
             self._run.close()
         self._run = None
 
-    def run_of(self, nodes: Sequence[object], limits: Limits, wanted: Wanted) -> GraphRun:
+    def run_of(self, nodes: Sequence[Node], limits: Limits, wanted: Wanted) -> GraphRun:
         """Return the run of ``nodes``, all of which have then run."""
         self._bring_up_to(nodes, limits, wanted)
         assert self._run is not None, "it was made to bring it up to the nodes"
         return self._run
 
-    def _result_of(self, nodes: Sequence[object], node: object, limits: Limits) -> object:
+    def _result_of(self, nodes: Sequence[Node], node: Node, limits: Limits) -> object:
         assert self._run is not None, "it was made to bring it up to the nodes"
         try:
             return self._run.result_of(node)
@@ -238,7 +238,7 @@ class GraphRunner:
             self._bring_up_to(nodes, limits, lambda: None)
             return self._result_of(nodes, node, limits)
 
-    def _bring_up_to(self, nodes: Sequence[object], limits: Limits, wanted: Wanted) -> None:
+    def _bring_up_to(self, nodes: Sequence[Node], limits: Limits, wanted: Wanted) -> None:
         deadline = time.monotonic() + limits.seconds
         while True:
             if self._run is None or not self._run.can_go_on():
@@ -260,7 +260,7 @@ def _all() -> None:
     """Keep all results."""
 
 
-def _with(node: object, nodes: frozenset[Any] | None) -> frozenset[Any] | None:
+def _with(node: object, nodes: frozenset[object] | None) -> frozenset[object] | None:
     return None if nodes is None else nodes | {node}
 
 
@@ -271,7 +271,7 @@ class GraphRun:
         self,
         graph: RunnableGraph,
         copied: set[object],
-        watched: dict[Any, bool],
+        watched: dict[object, bool],
         limit: int,
         ran: Ran | None = None,
         call_operator: CallOperator | None = None,
@@ -281,9 +281,9 @@ class GraphRun:
         self._call_operator = call_operator
         self._copied = copied
         self._watched = watched
-        self._keep: frozenset[Any] | None = None
+        self._keep: frozenset[object] | None = None
         self._limit = limit
-        self._results: dict[Any, object] = {}
+        self._results: dict[Node, object] = {}
         self._copies: dict[object, object] = {}
         self._of_program: dict[object, Any] = {}
         self._holders: dict[object, int] = {}
@@ -316,7 +316,7 @@ class GraphRun:
             raise NoRealValue("it is computed in a higher-order operator inside a mode or a transform")
         self._random = before._random
 
-    def run_missing(self, nodes: Sequence[Any], deadline: float, wanted: Wanted) -> None:
+    def run_missing(self, nodes: Sequence[Node], deadline: float, wanted: Wanted) -> None:
         """Run those ``nodes`` that have not run yet."""
         left = [each for each in nodes if each not in self._results]
         if not left:
@@ -354,7 +354,7 @@ class GraphRun:
                     self._count(result, -1)
                 self._results[other] = failed
 
-    def result_of(self, node: object) -> Any:
+    def result_of(self, node: Node) -> Any:
         """Return the present result of a node that has run."""
         if node in self._transformed:
             raise NoRealValue(
@@ -418,7 +418,7 @@ class GraphRun:
             text = named_first_line_of(problem)
             return Failed(f"{target_name(node)} fails with these values: {text}", text)
 
-    def _input(self, node: object) -> object:
+    def _input(self, node: Node) -> object:
         return self._given(self._graph.input_of(node))
 
     def _given(self, example: object) -> object:
@@ -472,7 +472,7 @@ class GraphRun:
         return result
 
     def _operands(self, node: Node) -> tuple[tuple[object, ...], dict[str, object]]:
-        def real(operand: object) -> object:
+        def real(operand: Node) -> object:
             result = self._results[operand]
             if isinstance(result, Failed):
                 raise NoRealValue(result.reason)
@@ -483,7 +483,7 @@ class GraphRun:
         map_arg = REAL_VALUES.resolve(_MAP)
         return map_arg(node.args, real), map_arg(node.kwargs, real) if node.kwargs else {}
 
-    def _ran(self, node: object, function: Any, args: Any, kwargs: Any) -> object:
+    def _ran(self, node: Node, function: Any, args: Any, kwargs: Any) -> object:
         """Call ``function``, unless it would write to memory of the program."""
         if is_custom_operator(function):
             for each in flattened([args, list(kwargs.values())]):

@@ -187,7 +187,7 @@ class RealValues:
             runner = self._runners[tracer] = GraphRunner(graph, before=before)
         return runner
 
-    def _run_of(self, output: ref[Any], tracer: ref[Any]) -> GraphRun:
+    def _run_of(self, output: ref[object], tracer: ref[object]) -> GraphRun:
         around: Any = tracer()
         return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits, self.reachable)
 
@@ -249,7 +249,7 @@ class _TracedGraph:
         self._tracer = ref(tracer)
         self._values = ref(values)
 
-    def input_of(self, node: object) -> object:
+    def input_of(self, node: Node) -> object:
         tracer, values = self._tracer(), self._values()
         if tracer is not None and values is not None and getattr(tracer, "parent", None) is not None:
             return values.value_of(_operand(tracer, node), values.reachable)
@@ -273,7 +273,7 @@ def shares_written_memory(output: Output, value: object) -> bool:
     return False
 
 
-def input_of_traced_call(placeholder: Any) -> object:
+def input_of_traced_call(placeholder: Node) -> object:
     """Return the input of a placeholder in the traced call, with its contents at the beginning.
 
     Raises: NoRealValue: it no longer exists.
@@ -308,7 +308,7 @@ def set_version(placeholder: Node, version: int | None) -> None:
         placeholder.meta[_VERSION] = version
 
 
-def _operand(tracer: Tracer, placeholder: Any) -> Any:
+def _operand(tracer: Tracer, placeholder: Node) -> Any:
     """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
 
     Values that the operator itself makes for its body have no such node: a slice, a carried value, a gradient. The
@@ -334,7 +334,7 @@ def attribute_of_graph(output: Any, target: str) -> object:
     return found
 
 
-def reachable_nodes(tx: Translator) -> frozenset[Any] | None:
+def reachable_nodes(tx: Translator) -> frozenset[object] | None:
     """Return the graph nodes reachable from names, the value stack or a side effect; None if unknown.
 
     The contents of a suspended generator are not included.

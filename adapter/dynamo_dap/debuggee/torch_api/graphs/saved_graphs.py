@@ -31,7 +31,7 @@ class SavedGraph:
         self._graph = torch.fx.Graph()
         self._copies: dict[object, object] = {}
         """The copy of each node of the trace; empty after the trace."""
-        self.nodes: list[Any] = []
+        self.nodes: list[Node] = []
         self.outputs: list[object] = []
         """The finished graph's outputs: nodes, or constants; see ``finish``."""
         self.wanted: set[object] = set()
@@ -42,7 +42,7 @@ class SavedGraph:
         """By placeholder, as the user wrote it."""
         self.attributes: dict[str, object] = {}
         """By target: subgraphs, and weak references to the program's objects."""
-        self.written: set[object] = set()
+        self.written: set[Node] = set()
         """Placeholders that nodes write to."""
         self.watched: dict[object, bool] = {}
         """As in ``GraphRunner``."""
@@ -124,7 +124,7 @@ class SavedGraphInCall:
         """Begin without a run."""
         self._graph = graph
         self._scope = {**functions_of_sources(), "L": call.arguments, "G": call.frame.f_globals}
-        self._inputs: dict[object, object] = {}
+        self._inputs: dict[Node, object] = {}
         self._runner = GraphRunner(self, graph.watched)
         self._runner.copied.update(storage_of(self.input_of(each)) for each in graph.written)
 
@@ -155,7 +155,7 @@ class SavedGraphInCall:
             raise NoRealValue("the graph writes to its memory")
         return value
 
-    def input_of(self, node: Any) -> object:
+    def input_of(self, node: Node) -> object:
         """Return the call's value for a placeholder."""
         if node not in self._inputs:
             source = self._graph.sources.get(node)

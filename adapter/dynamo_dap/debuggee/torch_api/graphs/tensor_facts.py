@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
-from dynamo_dap.debuggee.torch_api.objects import Tensor
+from dynamo_dap.debuggee.torch_api.objects import GradientNode, Tensor
 from dynamo_dap.debuggee.torch_api.traced.symbols import size_texts
 
 _STORAGE_REFERENCE = "torch.multiprocessing.reductions:StorageWeakRef"
@@ -50,7 +50,7 @@ class TensorFacts(NamedTuple):
         return " ".join(parts)
 
 
-def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
+def facts_of(tensor: Tensor, kind: str | None = None) -> TensorFacts:
     """Read the metadata of a real or fake tensor; ``kind`` replaces the class's name."""
     with metadata_reading():
         strided = str(tensor.layout) == "torch.strided"
@@ -65,7 +65,7 @@ def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
         )
 
 
-def _nested_sizes(tensor: Any) -> tuple[str, ...]:
+def _nested_sizes(tensor: Tensor) -> tuple[str, ...]:
     """Return the sizes that all parts of a nested tensor share, ``?`` for the others."""
 
     def size(dimension: int) -> str:
@@ -112,13 +112,13 @@ def kind_of(tensor: object) -> str:
     return name
 
 
-def is_tensor(value: object) -> bool:
+def is_tensor(value: object) -> TypeGuard[Tensor]:
     """Return whether ``value`` is a tensor, fake or real, judged by its class."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor is not None and is_a(value, tensor)
 
 
-def gradient_node_of(value: Any) -> Any:
+def gradient_node_of(value: object) -> GradientNode | None:
     """Return the node of autograd's graph that made ``value``; None if it is not a tensor or has none."""
     return value.grad_fn if is_tensor(value) else None
 
@@ -128,7 +128,7 @@ def is_gradient_recorded() -> bool:
     return bool(sys.modules["torch"].is_grad_enabled())
 
 
-def is_fake_tensor(value: object) -> bool:
+def is_fake_tensor(value: object) -> TypeGuard[Tensor]:
     """Return whether ``value`` is a FakeTensor, by its class: a subclass of Tensor may redefine ``isinstance``."""
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     return fake is not None and issubclass(type(value), fake.FakeTensor)
@@ -148,7 +148,7 @@ def is_fake(tensor: Tensor) -> bool:
         return str(tensor.device) == "meta"
 
 
-def inner_tensors(value: Any) -> dict[str, Any]:
+def inner_tensors(value: object) -> dict[str, object]:
     """Return the tensors with data inside a tensor subclass that wraps some, by attribute."""
     if not is_tensor(value) or is_fake_tensor(value) or not hasattr(type(value), "__tensor_flatten__"):
         return {}

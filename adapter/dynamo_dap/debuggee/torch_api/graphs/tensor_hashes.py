@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
@@ -14,7 +13,7 @@ _LENGTH = 16
 _NUMBERS = (bool, int, float, complex, str, type(None))
 
 
-def digest_of(value: Any) -> str | None:
+def digest_of(value: object) -> str | None:
     """Return the digest of a plain tensor or number, None for anything else."""
     if is_exactly(value, _NUMBERS):
         return hashlib.blake2b(repr(value).encode(), digest_size=_LENGTH).hexdigest()

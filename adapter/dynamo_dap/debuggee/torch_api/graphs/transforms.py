@@ -11,14 +11,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, unwrapped
 from dynamo_dap.debuggee.torch_api.isolation import isolated
-from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 
 _OUT_OF_VMAP = "torch._C._functorch:_remove_batch_dim"
 _OUT_OF_GRADIENT = "torch._C._functorch:_unwrap_for_grad"
@@ -37,10 +37,10 @@ class _Open:
     level: int
     size: Any
     """How many elements ``vmap`` maps over; None for other transforms."""
-    inside: list[tuple[Any, object]] = field(default_factory=list)
+    inside: list[tuple[Node, Node]] = field(default_factory=list)
     """Nodes of Dynamo's graph, and the copies of their results that are still inside."""
 
-    def taken_out(self, graph: Any, node: Node, value: object) -> object:
+    def taken_out(self, graph: Any, node: Node, value: Node) -> Any:
         """Add a node to ``graph`` that takes ``value``, the copy of a result of ``node``, out of this transform."""
         name = f"{node.name}_out_of_{self.level}"
         is_batch = self.size is not None
@@ -52,14 +52,14 @@ class _Open:
 class TakenOut:
     """A copy of a graph in which each result inside a transform is taken out."""
 
-    def __init__(self, module: GraphModule, nodes: Sequence[object]) -> None:
+    def __init__(self, module: GraphModule, nodes: Sequence[Node]) -> None:
         """Copy ``nodes``, those of ``module``, torch's ``GraphModule``."""
-        self.visible: dict[Any, Any] = {}
+        self.visible: dict[Node, Node] = {}
         """By node: its copy, or the node that has its result outside."""
-        self.originals: dict[object, object] = {}
+        self.originals: dict[Node, Node] = {}
         self.inside: set[object] = set()
         """The nodes that run inside a transform."""
-        self.copies: dict[object, Any] = {}
+        self.copies: dict[Node, Node] = {}
         with isolated():
             torch = sys.modules["torch"]
             self.module = torch.fx.GraphModule(module, self._copied(torch, nodes))
@@ -69,7 +69,7 @@ class TakenOut:
         known = {each.name for each in self.copies.values()}
         self.added = frozenset(each.name for each in self.module.graph.nodes if each.name not in known)
 
-    def _copied(self, torch: ModuleType, nodes: Sequence[Any]) -> object:
+    def _copied(self, torch: ModuleType, nodes: Sequence[Node]) -> object:
         made = torch.fx.Graph()
         opened: list[_Open] = []
         for node in nodes:
@@ -96,10 +96,10 @@ class TakenOut:
         return made
 
 
-def transforms_around(nodes: Sequence[Any]) -> Mapping[Any, tuple[Any, ...]]:
+def transforms_around(nodes: Sequence[Node]) -> Mapping[Node, tuple[Node, ...]]:
     """Return for each node inside transforms the nodes that open these, outermost first."""
-    found: dict[Any, tuple[Any, ...]] = {}
-    opened: list[Any] = []
+    found: dict[Node, tuple[Node, ...]] = {}
+    opened: list[Node] = []
     for node in nodes:
         name = _name(node)
         if name.endswith(_CLOSES) and opened:
@@ -111,12 +111,12 @@ def transforms_around(nodes: Sequence[Any]) -> Mapping[Any, tuple[Any, ...]]:
     return found
 
 
-def differentiates(opening: Any) -> bool:
+def differentiates(opening: Node) -> bool:
     """Return whether a transform is any but ``vmap``, by the node that opens it."""
     return "vmap" not in _name(opening)
 
 
-def prefix_of(module: GraphModule, nodes: Sequence[Any], wanted: Sequence[object]) -> object:
+def prefix_of(module: GraphModule, nodes: Sequence[Node], wanted: Sequence[Node]) -> object:
     """Return the graph up to the last of the nodes ``wanted``, which it returns, with all transforms closed."""
     torch = sys.modules["torch"]
     shorter = torch.fx.Graph()
@@ -130,7 +130,7 @@ def prefix_of(module: GraphModule, nodes: Sequence[Any], wanted: Sequence[object
     return torch.fx.GraphModule(module, shorter)
 
 
-def _closed_after(nodes: Sequence[Any], end: int) -> int:
+def _closed_after(nodes: Sequence[Node], end: int) -> int:
     """Return the first position from ``end`` on after which no transform is open."""
     depth = 0
     for position, node in enumerate(nodes):
@@ -141,7 +141,7 @@ def _closed_after(nodes: Sequence[Any], end: int) -> int:
     return end
 
 
-def is_visible(value: object) -> bool:
+def is_visible(value: object) -> TypeGuard[Tensor]:
     """Return whether a value is a plain tensor outside the transforms of ``torch.func``."""
     return has_own_memory(value) and unwrapped(value) is value
 

@@ -157,7 +157,7 @@ def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDepe
     return DataDependence(_printed(condition), user_condition, tuple(found), tuple(dict.fromkeys(known)), opposite)
 
 
-def _as_the_user_may_write(expression: Any, names: dict[Any, str]) -> str | None:
+def _as_the_user_may_write(expression: Any, names: dict[object, str]) -> str | None:
     """Return an expression with the user's names; None where a symbol has no name."""
     if any(symbol not in names for symbol in expression.free_symbols):
         return None
@@ -323,7 +323,7 @@ def value_in_call(symbol: DataSymbol, frame: TracedFrame) -> int | float | bool 
     if symbol.node is None:
         return None
     with contextlib.suppress(NoRealValue, FeatureMissing):
-        value: Any = frame.real_value(symbol.node)
+        value: object = frame.real_value(symbol.node)
         if symbol.position is not None and is_tensor(value):
             return int(value.size(symbol.position))
         if symbol.position is None and isinstance(value, int | float | bool):

@@ -452,7 +452,7 @@ def _has_loop(graph: GraphModule) -> bool:
     return any(is_higher_order(node) and target_name(node).endswith("while_loop") for node in graph.graph.nodes)
 
 
-def _with_symbols(inputs: Sequence[Any], *, has_floats: bool) -> list[object]:
+def _with_symbols(inputs: Sequence[object], *, has_floats: bool) -> list[object]:
     """Return fake inputs in a mode that can make symbols.
 
     With ``has_floats``, each tensor without dimensions gets a symbol: without one, AOTAutograd cannot trace ``item()``.

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.torch_api.graphs import graph
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.real_values import reachable_nodes, real_values_of, shares_written_memory
 from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraph
-from dynamo_dap.debuggee.torch_api.objects import Node, Translator
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import evaluating
 from dynamo_dap.debuggee.torch_api.traced.replays import TraceIsOver, replayed_call
 from dynamo_dap.debuggee.torch_api.traced.trace_state import TraceState, Undo
@@ -347,7 +347,7 @@ class TracedFrame:
 
     def globals_of_function(self, tracker: Tracker | None) -> dict[str, object]:
         """Return the globals of a function that the traced code made."""
-        names: dict[str, Any] = self.globals if tracker is None else field(tracker, "f_globals", self.globals)
+        names: dict[str, object] = self.globals if tracker is None else field(tracker, "f_globals", self.globals)
         return names
 
     # -- the compile that it belongs to ----------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class TracedFrame:
         """Return the facts of this compile: id, options, progress."""
         return compilation.facts_of(self.translator)
 
-    def graphs(self) -> list[Any]:
+    def graphs(self) -> list[Graph]:
         """Return the FX graph being written, then those around it: the body of a higher-order operator has its own."""
         return graph.graphs_of(self.translator)
 
@@ -423,7 +423,7 @@ class TracedFrame:
         """Compute with the values of the trace without changing it."""
         return evaluating(self.translator)
 
-    def real_value(self, node: Node) -> object:
+    def real_value(self, node: Node) -> Any:
         """Return the value of a graph node in this call: a tensor, a number, a tuple of them.
 
         Raises:
@@ -470,9 +470,9 @@ class TracedFrame:
         output = self.translator.output
         return output.current_tracer is not output.root_tracer
 
-    def operations_since(self, last: object) -> list[Any]:
+    def operations_since(self, last: object) -> list[Node]:
         """Return the nodes after ``last`` in the outermost graph, or all for None; Dynamo may rename them later."""
-        found: list[object] = []
+        found: list[Node] = []
         for node in reversed(self.translator.output.root_tracer.graph.nodes):
             if node.op == "placeholder" or node is last:
                 break

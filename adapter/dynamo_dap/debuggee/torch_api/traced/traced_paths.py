@@ -114,7 +114,7 @@ class TracedPaths:
         self._references: dict[int, weakref.ref[types.CodeType]] = {}
 
     def note(
-        self, code: types.CodeType, compile_id: str, given: Mapping[str, Any], output: Output, graph: Graph
+        self, code: types.CodeType, compile_id: str, given: Mapping[str, object], output: Output, graph: Graph
     ) -> None:
         """Note a compile of ``code``, whose ``graph`` the backend gets next; ``given``: its locals."""
         key = id(code)
@@ -176,7 +176,7 @@ def operations_of(graph: Graph) -> Iterator[Operation]:
 
 
 def _with_nodes(graph: Graph) -> Iterator[tuple[Any, Operation]]:
-    numbers: dict[Any, object] = {}
+    numbers: dict[object, object] = {}
     count = 0
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -235,7 +235,7 @@ def _tensors_of(graph: Graph) -> dict[str, Any]:
         return {}  # the trace of this graph still runs
     names = {str(node.target) for node in graph.nodes if node.op == "get_attr" and "." not in str(node.target)}
     originals = vars(module).get(ORIGINALS, {})
-    found: dict[str, Any] = {name: originals.get(name, getattr(module, name, None)) for name in names}
+    found: dict[str, object] = {name: originals.get(name, getattr(module, name, None)) for name in names}
     return {name: each for name, each in found.items() if has_own_memory(each) and not each.requires_grad}
 
 

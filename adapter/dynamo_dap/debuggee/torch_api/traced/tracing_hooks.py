@@ -98,7 +98,7 @@ def _lacks_line(translator: Translator) -> bool:
     return pointer is not None and translator.instructions[pointer].starts_line is None
 
 
-NodeListener = Callable[[Any, int], None]
+NodeListener = Callable[[Node, int], None]
 """Gets a node (``torch.fx.Node``), and its number in the order in which its graph's nodes are made."""
 
 

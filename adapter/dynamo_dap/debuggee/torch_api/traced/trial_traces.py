@@ -11,7 +11,6 @@ import contextlib
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.traced.data_dependence import symbols_of_data
@@ -108,5 +107,5 @@ def branch_not_taken(
         yield
 
 
-def _depends_on_data(expression: object, environment: Any) -> bool:
+def _depends_on_data(expression: object, environment: object) -> bool:
     return bool(symbols_of_data(replaced(expression, environment)))
