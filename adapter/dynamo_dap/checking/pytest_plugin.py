@@ -161,7 +161,7 @@ def _without_traces_in_logs() -> Iterator[None]:
 
 def _forget_compiled() -> None:
     """Drop other tests' compiled code: torch would not compile it again, and this test's count would be too low."""
-    compiler: Any = sys.modules.get("torch.compiler")
+    compiler = sys.modules.get("torch.compiler")
     if compiler is not None:
         compiler.reset()
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from dynamo_dap.checking.recorded import AtLine, Compile, Recorded
 from dynamo_dap.records.texts import counted
@@ -132,7 +131,7 @@ def _at(one: AtLine) -> str:
 
 def _name_of_cell(path: str) -> str | None:
     """Return the notebook's name ``In[3]`` for IPython's file name of a cell."""
-    ipython: Any = sys.modules.get("IPython")
+    ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     # In IPython 8 and newer.
     name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)

@@ -141,7 +141,7 @@ def _mute_warnings_about_gevent() -> None:
 
 def _hide_threads_of_torch() -> None:
     """List the threads that torch has started for itself only while they are stopped."""
-    module: Any = _module("pydevd_net_command_factory_json")
+    module = _module("pydevd_net_command_factory_json")
     list_all = module.get_non_pydevd_threads
     module.get_non_pydevd_threads = lambda: [
         thread for thread in list_all() if not is_torchs_own(thread) or _is_stopped(thread)

@@ -206,7 +206,7 @@ def _answer_with_locals(pydb: object, request: Any, body: dict[str, object], pre
     values = [*found.values(), *found.get(returned, {}).values()]
     if 0 < len(values) <= _MOST_LOCALS_ALONG and all(map(presentation.runs_no_code, values)):
         schema = importlib.import_module("_pydevd_bundle._debug_adapter.pydevd_schema")
-        scope: Any = importlib.import_module("_pydevd_bundle.pydevd_utils").ScopeRequest
+        scope = importlib.import_module("_pydevd_bundle.pydevd_utils").ScopeRequest
         found = of_frame.get_children_variables(scope=scope(request.arguments.frameId, "locals"))
         shown = schema.VariablesResponseBody([each.get_var_data() for each in found])
         body = {**body, LOCALS_ALONG: shown.to_dict(update_ids_to_dap=True)}
@@ -250,7 +250,7 @@ def _variable_of(pydb: Any, reference: object) -> Any:
 
 
 def _answer(pydb: Any, request: Any, body: dict[str, object]) -> None:
-    command: Any = importlib.import_module("_pydevd_bundle.pydevd_net_command").NetCommand
+    command = importlib.import_module("_pydevd_bundle.pydevd_net_command").NetCommand
     number = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_RETURN
     response = {"type": "response", "request_seq": request.seq, "success": True, "command": request.command}
     pydb.writer.add_command(command(number, 0, {**response, "body": body}, is_json=True))

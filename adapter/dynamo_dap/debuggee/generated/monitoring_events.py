@@ -29,7 +29,7 @@ class MonitoringEvents:
         """Send events to ``sink``; ``codes`` knows generated code by identity."""
         self._sink = sink
         self._codes = codes
-        self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # Python 3.12 and newer
+        self._monitoring = sys.monitoring  # type: ignore[attr-defined]  # Python 3.12 and newer
         self._tool: int | None = None
         self._watched: dict[int, GeneratedCode] = {}
         self._wants_raises = False

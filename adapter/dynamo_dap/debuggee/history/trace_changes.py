@@ -114,7 +114,7 @@ class _PastIterator:
 
     def again(self) -> Any:
         """Return an iterator at the position; its object has its old state."""
-        over: Any = {} if self._over is None else self._over
+        over = {} if self._over is None else self._over
         views: dict[type, Any] = {_ITERATORS[1]: dict.values, _ITERATORS[2]: dict.items}
         iterator = iter(views.get(self._kind, lambda over: over)(over))
         return iter(()) if self._over is None else _advanced(iterator, len(over) - self._left)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_package_file, is_user_file
@@ -100,7 +100,7 @@ class _KeptProfile:
     def write(self) -> None:
         """Write it, unless that would take more than a tenth of the time."""
         began = time.perf_counter()
-        process: Any = sys.modules.get("multiprocessing.process")
+        process = sys.modules.get("multiprocessing.process")
         if began < self._next or process is None or process.parent_process() is None:
             return
         # Imported only now: see above.

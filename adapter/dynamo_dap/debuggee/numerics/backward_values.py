@@ -65,7 +65,7 @@ class _Noted:
 class _Thread(threading.local):
     arrived: dict[int, list[tuple[_Noted, Gradients]]] = field(default_factory=dict)
     """For each backward pass: the calls that it has reached, in order, with the gradients of their outputs."""
-    passed_on: dict[int, list[Any]] = field(default_factory=dict)
+    passed_on: dict[int, list[object]] = field(default_factory=dict)
     """For each backward pass: sums of the gradients that calls have passed on to their inputs."""
 
 
@@ -262,7 +262,7 @@ def _results_of(node: Node, run: GradientRun, prefix: str) -> list[str]:
 
 def _in_body(
     lines: BackwardLines, run: GradientRun, maker: Node, node: Node, limit: int
-) -> tuple[Any, Any, Visit | None] | None:
+) -> tuple[Any, object, Visit | None] | None:
     """Return the operation in an operator's body that passes back a NaN or Inf, and its line; None if unknown."""
     for target in [each.target for each in maker.all_input_nodes if each.op == "get_attr"]:
         prefix = f"{target}."

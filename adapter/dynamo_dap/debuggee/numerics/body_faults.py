@@ -103,7 +103,7 @@ class ComparedBody:
         bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
         ran: list[str] = []
 
-        def run(each: Any, operands: tuple[object, ...]) -> Any:
+        def run(each: Any, operands: tuple[object, ...]) -> object:
             if id(each) not in bodies:
                 return each(*operands)
             ran.append(bodies[id(each)])

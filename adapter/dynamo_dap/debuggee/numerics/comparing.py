@@ -92,7 +92,7 @@ def as_it_began(call: GraphCall) -> Iterator[None]:
         yield
 
 
-def outputs_of(call: GraphCall) -> list[Any]:
+def outputs_of(call: GraphCall) -> list[object]:
     """Return the compiled graph's outputs; none if it raised an exception."""
     if call.problem is not None:
         return []

@@ -89,12 +89,12 @@ class Reference:
         self.graph = graph
         self.values: dict[Node, Any] = {}
         """By operation: its tensor. Tensors to which a later operation writes are left out."""
-        self._seen: dict[Node, tuple[object, int, Any]] = {}
+        self._seen: dict[Node, tuple[object, int, object]] = {}
         self._taken: dict[str, TakenResult] = {}
         self._random: Any = None
-        self.several: dict[Node, list[Any]] = {}
+        self.several: dict[Node, list[object]] = {}
         """By operation with several results: its tensors. Those to which later operations write are left out."""
-        self._several: dict[Node, list[tuple[Any, int, Any]]] = {}
+        self._several: dict[Node, list[tuple[object, int, object]]] = {}
         self.failed: tuple[Node, str] | None = None
         """The first operation that has raised, and the exception."""
         self._problem = ""

@@ -417,7 +417,7 @@ def _tensors(values: Sequence[object]) -> list[Any]:
     return [each for each in values if has_own_memory(each)]
 
 
-def _arguments(call: CachedCall) -> tuple[list[Any], dict[str, object]]:
+def _arguments(call: CachedCall) -> tuple[list[object], dict[str, object]]:
     """Return the function's arguments, from its local variables."""
     code, values = call.code, call.arguments
     names = code.co_varnames
@@ -445,7 +445,7 @@ def _mode(take: Callable[[object], None]) -> Any:
     return Noting()
 
 
-def _several(result: object) -> Sequence[Any]:
+def _several(result: object) -> Sequence[object]:
     return result if isinstance(result, list | tuple) else [result]
 
 
@@ -473,7 +473,7 @@ class _Results:
         with data_reading():
             self._found += [(lines, each, version_of(each), each.detach().clone()) for each in tensors]
 
-    def of(self, line: Line, *, own: bool) -> list[Any]:
+    def of(self, line: Line, *, own: bool) -> list[object]:
         """Return a line's results; those of its callees if not ``own``."""
         return [
             kept

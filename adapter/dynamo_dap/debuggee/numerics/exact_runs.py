@@ -231,7 +231,7 @@ class ExactBody:
                 noise.disturb(node, results)
             _keep(node.name, results[node], seen)
 
-        def run(body: Any, operands: tuple[object, ...]) -> Any:
+        def run(body: Any, operands: tuple[object, ...]) -> object:
             if body is not self.module:
                 return body(*operands)
             seen.clear()

@@ -55,7 +55,7 @@ class DifferentiatedGraph:
 
     graph: ReplayedGraph
     nodes: Sequence[Node]
-    outputs: Sequence[Any]
+    outputs: Sequence[object]
     written: frozenset[object]
 
     @classmethod
@@ -64,7 +64,7 @@ class DifferentiatedGraph:
         placeholders = frozenset(node for node in graph.nodes if node.op == "placeholder" and node.name in written)
         return cls(graph, [node for node in graph.nodes if node.op != "output"], graph.output_nodes, placeholders)
 
-    def attribute(self, target: str) -> Any:
+    def attribute(self, target: str) -> object:
         """Return a parameter, buffer, constant or submodule of the graph."""
         return self.graph.attribute(target)
 
@@ -221,7 +221,7 @@ class _Runs:
                     if has_gradient and known is not None and known[0] not in changed:
                         yield node, user
 
-    def to_blame(self, use: Use) -> Any:
+    def to_blame(self, use: Use) -> Node:
         """Return the operation to blame for a use: its own, or the one that enters a transform that differentiates.
 
         Of several such transforms around the use, the outermost counts.
@@ -365,7 +365,7 @@ class GradientComparison:
         self._arrived = ended.arrived
 
     @staticmethod
-    def _asked(placeholders: Sequence[Any], shares: Sequence[int | None], at: int) -> Callable[[GradientRun], Any]:
+    def _asked(placeholders: Sequence[Any], shares: Sequence[int | None], at: int) -> Callable[[GradientRun], object]:
         names = [node.name for node, first in zip(placeholders, shares, strict=True) if first == at]
 
         def ask(run: GradientRun) -> object:

@@ -80,7 +80,7 @@ class OutputGradients:
         self._last = found.last
         self.included = found.included
         """For each output, the other outputs whose gradients its own gradient includes: see ``GradientRun``."""
-        self._arrived: dict[int, dict[int, tuple[Any, ...]]] = {}
+        self._arrived: dict[int, dict[int, tuple[object, ...]]] = {}
         self._handles = [
             node.register_prehook(functools.partial(self._on_gradients, at)) for at, node in enumerate(found.nodes)
         ]
@@ -428,7 +428,7 @@ class GradientRun:
             with torch.enable_grad():
                 yield
 
-    def _results(self, graph: DifferentiableGraph, inputs: Mapping[Node, KeptInput]) -> dict[Node, Any]:
+    def _results(self, graph: DifferentiableGraph, inputs: Mapping[Node, KeptInput]) -> dict[Node, object]:
         map_arg = GRADIENTS.resolve(_MAP)
         results: dict[Node, object] = {}
         last_use = {operand: node for node in graph.nodes for operand in node.all_input_nodes}

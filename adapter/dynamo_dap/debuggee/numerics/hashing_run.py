@@ -217,7 +217,7 @@ def _operations_into(hashed: HashedCall, call: GraphCall, cached_call: CachedCal
         at = by_name.get(each.name)
         if at is None:
             continue
-        node: Any = graph.output_nodes[at]
+        node = graph.output_nodes[at]
         if hasattr(node, "op"):
             each.path, each.line = _line(node)
             each.name = f"{target_name(node)} (output {at})" if node.op in _OPERATIONS else each.name

@@ -35,7 +35,7 @@ class WrittenInput:
     writer: Node | None
     """The operation that wrote the input last; None if Dynamo's graph does not write to it."""
     difference: Difference
-    value: Any
+    value: object
     """The contents after the compiled graph."""
 
 
@@ -135,7 +135,7 @@ class WrittenInputs:
         return min(found, key=lambda each: order.get(each.writer, len(order)), default=None)
 
     def first_wrong_writer(
-        self, found: WrittenInput, backend: Callable[..., object], prefix: Callable[[Sequence[Node]], Any]
+        self, found: WrittenInput, backend: Callable[..., object], prefix: Callable[[Sequence[Node]], object]
     ) -> Node | None:
         """Return the first operation that writes other contents to the input of ``found`` when compiled.
 

@@ -57,7 +57,7 @@ def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
         return any(not math.isfinite(_total(each).item()) for each in by_device.values())
 
 
-def sum_of(value: object) -> Any:
+def sum_of(value: object) -> object:
     """Return a 0-d tensor that is finite only if all of a tensor is; None for anything else.
 
     It stays on the device. A sum is finite only if all its terms are. So is a sum of squares, which runs at the speed
@@ -222,7 +222,7 @@ _Origins = Mapping[str, "BadOperation | BadInput | None"]
 """By kind, the source; None for a constant of the program, and for an input's Inf."""
 
 
-def made_in_body(body: GraphModule, operands: tuple[object, ...]) -> tuple[Any, Mapping[str, BadOperation]]:
+def made_in_body(body: GraphModule, operands: tuple[object, ...]) -> tuple[object, Mapping[str, BadOperation]]:
     """Run a higher-order operator's body; return its outputs, and for each kind the source of the first one."""
     watch = _Watch()
     outputs = watch.run_body(body, operands)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder
 from dynamo_dap.debuggee.numerics.differences import Difference
@@ -36,7 +35,7 @@ class OutputFacts:
     requires_grad: bool
 
 
-def facts_of(outputs: Sequence[Any], inputs: Mapping[int, object]) -> list[OutputFacts | None]:
+def facts_of(outputs: Sequence[object], inputs: Mapping[int, object]) -> list[OutputFacts | None]:
     """Return the properties of each result that is a plain tensor; ``inputs`` has the inputs' memory, by position."""
     memory = [storage_of(each) if has_own_memory(each) and each.numel() else None for each in outputs]
     found: list[OutputFacts | None] = []

@@ -102,7 +102,7 @@ def _functions_of(value: Any) -> list[types.FunctionType]:
     return [each for kind in kinds for each in class_dictionary(kind).values() if type(each) is types.FunctionType]
 
 
-def _given(call: CachedCall) -> Iterator[tuple[str, Any]]:
+def _given(call: CachedCall) -> Iterator[tuple[str, object]]:
     """Yield the arguments, and the items of ``*args`` and ``**kwargs``, which are new objects in each run."""
     code, values = call.code, call.arguments
     count = code.co_argcount + code.co_kwonlyargcount
@@ -152,7 +152,7 @@ class Before:
             state[expression] = (root, steps, kind, facts)
         return state
 
-    def _content(self, value: Any, left: int) -> tuple[Any, int]:
+    def _content(self, value: Any, left: int) -> tuple[object, int]:
         """Return a tensor's bytes, or its identity if it is unchanged."""
         known = self._versions.get(id(value))
         if known == version_of(value) and storage_of(value) not in self._written:
@@ -165,7 +165,7 @@ class Before:
             plain = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
             return bytes(plain.view(torch.uint8).numpy().tobytes()) if size else b"", left - size
 
-    def tensor(self, facts: tuple[Any, ...]) -> Any:
+    def tensor(self, facts: tuple[Any, ...]) -> object:
         """Return an entry's tensor; None if it was not kept."""
         torch = sys.modules["torch"]
         shape, dtype, content = facts

@@ -24,7 +24,7 @@ class Feature:
         """Take ``name``, for users ("stepping while tracing"); ``needs`` are ``module:attribute.path``."""
         self.name = name
         self._needs = needs
-        self._resolved: dict[str, Any] | None = None
+        self._resolved: dict[str, object] | None = None
         self._problem: str | None = None
         _features.append(self)
 

@@ -110,7 +110,7 @@ class _StanceOfThreads:
         self.before = before
         self.eager_threads: dict[int, int] = {}
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.before, name)
 
     @property
@@ -286,7 +286,7 @@ def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
     asked = (tensor.__repr__, tensor.__format__)
 
     class Texts(mode):  # type: ignore[misc]  # the base is known at run time
-        def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
             return text(args[0]) if function in asked else function(*args, **(kwargs or {}))
 
     with Texts():
@@ -435,7 +435,7 @@ class _GraphNumbers:
         """Change the number of threads that run our code; swap the counters at the first and last."""
         with self._lock:
             if self._threads + by == 0 or self._threads == 0:
-                loader: Any = sys.modules["torch.fx.graph_module"]._loader
+                loader = sys.modules["torch.fx.graph_module"]._loader
                 self._other, loader.next_id = loader.next_id, self._other
             self._threads += by
 

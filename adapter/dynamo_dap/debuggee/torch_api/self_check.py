@@ -16,7 +16,7 @@ import sysconfig
 from typing import Any
 
 
-def facts() -> dict[str, Any]:
+def facts() -> dict[str, object]:
     """Return versions, and the features that torch's private names allow."""
     found: dict[str, Any] = {
         "python": platform.python_version(),

@@ -239,7 +239,7 @@ def set_logs(settings: str, take: Logged) -> Undo:
     return lambda: _begin_logs(before)
 
 
-def _parsed(settings: str) -> Any:
+def _parsed(settings: str) -> object:
     try:
         # Torch keeps the parsed settings separately from those in force, which programs change.
         return copy.deepcopy(LOGS.resolve(_PARSE_LOGS)(settings))

@@ -123,7 +123,7 @@ class Converter:
         if form.node is None:
             return hint_of(symbolic) if isinstance(form, NumberForm) else symbolic
         try:
-            value: Any = self._frame.real_value(form.node)
+            value = self._frame.real_value(form.node)
         except NoRealValue as problem:
             raise EvaluationError(str(problem)) from None
         return value.detach() if isinstance(form, TensorForm) else value
@@ -295,7 +295,7 @@ def _held_by(value: Any) -> Iterator[object]:
     if kind is types.MethodType:
         yield value.__self__
         return
-    base: Any = next((each for each in (dict, list, tuple, set, frozenset) if is_a(value, each)), None)
+    base = next((each for each in (dict, list, tuple, set, frozenset) if is_a(value, each)), None)
     if base is dict:
         yield from list(dict.values(value))
     elif base is not None:

@@ -23,7 +23,7 @@ from dynamo_dap.protocol.sizes import SIZES_ROW
 
 def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable]:
     """Return one row that has a row for each size; empty for a value without sizes."""
-    example: Any = form.number if isinstance(form, NumberForm) else form.example
+    example = form.number if isinstance(form, NumberForm) else form.example
     if isinstance(form, NumberForm) and type(example).__name__ != "SymInt":
         return []
     if isinstance(form, TensorForm) and (not is_tensor(example) or not example.dim()):

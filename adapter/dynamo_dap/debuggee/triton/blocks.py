@@ -85,11 +85,11 @@ def number_of(element: object, dtype: object) -> object:
 
 
 def _tensor(data: object, shape: tuple[int, ...], dtype: str) -> Any:
-    torch: Any = sys.modules.get("torch")
+    torch = sys.modules.get("torch")
     numpy = sys.modules["numpy"]
     if torch is None:
         raise FeatureMissing("torch is missing, which shows it")
-    array: Any = numpy.array(data).reshape(shape)
+    array = numpy.array(data).reshape(shape)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1 and dtype not in _STORED_AS_BITS:
         # Torch supports few operations on these types.
         array = array.astype(numpy.int64)

@@ -79,7 +79,7 @@ def _kernel_of(autotuner: Any) -> object:
 
 def _original(kernel: Any) -> object:
     """Return the user's kernel that Inductor copied into its code; ``kernel`` for one of Inductor's own."""
-    registry: Any = getattr(sys.modules["triton.runtime.jit"], "_triton_jit_function_registry", {})
+    registry = getattr(sys.modules["triton.runtime.jit"], "_triton_jit_function_registry", {})
     name, text = kernel.__name__, kernel.src.strip()
     path = kernel.fn.__code__.co_filename
     for other in list(registry.values()):

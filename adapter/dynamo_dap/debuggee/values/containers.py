@@ -196,7 +196,7 @@ class Sets(Family):
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items numbered; they have no expression of their own."""
-        base: Any = set if is_a(value, set) else frozenset
+        base = set if is_a(value, set) else frozenset
         count = base.__len__(value)
         if not count:
             return None

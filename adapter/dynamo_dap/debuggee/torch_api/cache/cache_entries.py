@@ -99,7 +99,7 @@ _RESUME_NAME = "__resume_at_"
 class References:
     """Dynamo's functions that an entry's code calls."""
 
-    graphs: tuple[tuple[str, Any], ...]
+    graphs: tuple[tuple[str, object], ...]
     """Global name and compiled graph."""
     resumes: tuple[tuple[str, CodeType], ...]
     """Global name and resume function."""

@@ -36,7 +36,7 @@ class GuardFacts:
     name: str
     """The guarded expression: ``L['x']``; empty for global state."""
     source: object
-    argument: Any
+    argument: object
     """The check's additional argument: an attribute's name, a key, another source; usually None."""
     place: Place | None
     """The user's line that caused it."""
@@ -70,7 +70,7 @@ def _facts(guard: Any) -> GuardFacts:
     )
 
 
-def example_of_input(tx: Translator, source: object) -> Any:
+def example_of_input(tx: Translator, source: object) -> object:
     """Return the FakeTensor of a source's graph input, or None."""
     tracker = tx.output.input_source_to_var.get(source)
     node = None if tracker is None else node_of(unwrapped(tracker))

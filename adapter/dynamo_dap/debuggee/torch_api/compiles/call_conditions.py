@@ -39,7 +39,7 @@ def backend_of(function: Any) -> tuple[object, dict[str, object]]:
     return function, {}
 
 
-def plain_module(value: Any) -> Any:
+def plain_module(value: Any) -> object:
     """Return the original of a module that ``torch.compile`` made, or None."""
     if OPTIMIZED.problem is None and type(value) is OPTIMIZED.resolve(_OPTIMIZED):
         return value._modules["_orig_mod"]

@@ -50,7 +50,7 @@ class ChosenCompiles:
         """The code of these functions, by ``id``."""
         self._recompiles: str | None = None
         self._calls = Patches("the options compileOnly and stance")
-        self._backend: Any = None
+        self._backend: object = None
         self._find_backend: Callable[[], object] | None = None
         self._graphs = Patches(BACKENDS.name)
 

@@ -67,7 +67,7 @@ def facts_of(tx: Any) -> CompileFacts:
     )
 
 
-def unwrapped_backend(function: object) -> Any:
+def unwrapped_backend(function: object) -> object:
     """Return a backend without torch's wrappers."""
     for _ in range(_WRAPPERS):
         inner = getattr(function, "_torchdynamo_orig_backend", None) or getattr(

@@ -83,7 +83,7 @@ class FrameCompile:
     """Torch's object for the frame about to run, with ``f_code``, ``f_locals``, ``f_globals``; not a Python frame."""
     one_graph: bool
     """``fullgraph=True``"""
-    backend: Any
+    backend: object
     number: int = 0
     """Counts compiles of this process: compile ids begin again after ``torch._dynamo.reset()``."""
     attempt: int = 0
@@ -330,7 +330,7 @@ def _report_recompiles(hooks: CompileHooks, cache_entries: object, reasons: Any)
         )
 
 
-def _in_order(cache_entries: object) -> list[Any]:
+def _in_order(cache_entries: object) -> list[object]:
     """Return cache entries as a list; earlier torch versions pass on the first of a chain."""
     if isinstance(cache_entries, list | tuple):
         return list(cache_entries)

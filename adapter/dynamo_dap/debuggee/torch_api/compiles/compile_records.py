@@ -280,7 +280,7 @@ def _statement(stack: Any) -> Statement:
     return Statement(innermost.filename, innermost.lineno or 0, innermost.name, (innermost.line or "").strip())
 
 
-def placeholders_of(graph: Graph) -> list[tuple[str, str | None, Any]]:
+def placeholders_of(graph: Graph) -> list[tuple[str, str | None, object]]:
     """Return name, source and fake value of every input of a graph, in the order of the call."""
     inputs = []
     for node in graph.nodes:
@@ -289,7 +289,7 @@ def placeholders_of(graph: Graph) -> list[tuple[str, str | None, Any]]:
     return inputs
 
 
-def outputs_of(graph: Graph) -> list[tuple[str, Any]]:
+def outputs_of(graph: Graph) -> list[tuple[str, object]]:
     """Return name and fake value of every output of a graph, in order; outputs that are not nodes as text."""
     for node in graph.nodes:
         if node.op == "output":

@@ -55,7 +55,7 @@ def _wrap_what_is_compiled(take: Callable[[object], None]) -> None:
     context = RESULTS.resolve(_CONTEXT)
     compile_function = context.__call__
 
-    def call(self: object, function: object) -> Any:
+    def call(self: object, function: object) -> object:
         compiled = compile_function(self, function)
         # A module that is compiled compiles its own call, as a function.
         return _reporting(compiled, take) if hasattr(compiled, "__code__") else compiled

@@ -50,7 +50,7 @@ class CompileWatcher:
         return None if outcome.error is not None else Result(self._within(outcome.result))
 
     @contextlib.contextmanager
-    def _within(self, torchs: AbstractContextManager[Any]) -> Iterator[Any]:
+    def _within(self, torchs: AbstractContextManager[Any]) -> Iterator[object]:
         is_outermost = not getattr(self._local, "is_compiling", False)
         end = self._begin() if is_outermost else None
         self._local.is_compiling = True

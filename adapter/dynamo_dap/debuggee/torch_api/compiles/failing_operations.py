@@ -20,7 +20,7 @@ Fails = Callable[[GraphModule, Sequence[object]], bool]
 """Returns whether a graph (torch's ``GraphModule``) with such inputs fails for the wanted reason."""
 
 
-def smaller_graph(graph: GraphModule, inputs: Sequence[object], fails: Fails) -> tuple[Any, Sequence[object]] | None:
+def smaller_graph(graph: GraphModule, inputs: Sequence[object], fails: Fails) -> tuple[object, Sequence[object]] | None:
     """Return the failing operation of a graph as a minimal graph; None if none is found."""
     values = _values_of(graph, inputs)
     ends = [node for node in graph.graph.nodes if node.op.startswith("call_") and _is_tensor(values.get(node))]

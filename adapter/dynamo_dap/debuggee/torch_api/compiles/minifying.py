@@ -51,7 +51,7 @@ class MinifyingProcess:
         """End the process by ``on_end``, which gets the compile's and the minifier's failure."""
         self._folder = folder
         self._on_end = on_end
-        self._backend: Any = None
+        self._backend: object = None
         """The backend that is compiling."""
         self._name = ""
         """The backend's name. A backend that is a function may have none."""
@@ -193,7 +193,7 @@ def _autograd_works_in_a_fork() -> bool:
     if child == 0:
         status = 1
         try:
-            torch: Any = sys.modules["torch"]
+            torch = sys.modules["torch"]
             torch.ones((), requires_grad=True).backward()
             status = 0
         finally:
@@ -244,7 +244,7 @@ def _change_minifier(*, is_isolated: bool) -> None:
 
         return attempt
 
-    def changed(graph: Any, given: Any, *more: object, module_fails: Callable[..., bool], **named: object) -> Any:
+    def changed(graph: Any, given: Any, *more: object, module_fails: Callable[..., bool], **named: object) -> object:
         _replace_compile_lock()
         fails = fails_in_fork(module_fails) if is_isolated else fails_on_thread(module_fails)
         before = len(graph.graph.nodes)

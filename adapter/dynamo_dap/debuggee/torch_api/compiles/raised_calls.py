@@ -71,7 +71,7 @@ class RaisedCalls:
         """Give each to ``report``; ``codes`` returns the generated code whose backward passes are noted."""
         self._report = report
         self._codes = codes
-        self._stacks: WeakKeyDictionary[Any, Mapping[str, str | None]] = WeakKeyDictionary()
+        self._stacks: WeakKeyDictionary[object, Mapping[str, str | None]] = WeakKeyDictionary()
         """By backward graph that torch has cached, the stack of each node: torch removes these."""
         self._patches = Patches("the record of compiled calls that raise")
 

@@ -83,7 +83,7 @@ class _Tree:
 class _Call:
     """A call of a function that has CUDA graphs."""
 
-    manager: Any
+    manager: object
     function_id: object
 
 

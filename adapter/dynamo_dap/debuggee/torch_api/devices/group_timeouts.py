@@ -125,7 +125,7 @@ def _wrap(need: str, wrap: Callable[[object, Any], object]) -> None:
     original = getattr(module, name)
 
     @functools.wraps(original)
-    def wrapped(*arguments: object, **keywords: object) -> Any:
+    def wrapped(*arguments: object, **keywords: object) -> object:
         if _wish is None or not _wish.is_in_force():
             return original(*arguments, **keywords)
         return wrap(original, inspect.signature(original).bind(*arguments, **keywords))

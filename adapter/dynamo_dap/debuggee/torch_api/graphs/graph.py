@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
@@ -27,12 +27,12 @@ def nodes_of(graph: Graph) -> list[Node]:
     return list(graph.nodes)
 
 
-def example_of(node: Node) -> Any:
+def example_of(node: Node) -> object:
     """Return the FakeTensor or number of the node's result, or None."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 
-def source_of_input(placeholder: Node) -> Any:
+def source_of_input(placeholder: Node) -> object:
     """Return Dynamo's source of a graph input; None for an input that Dynamo made.
 
     The placeholder's facts about the call are erased at the end of the compile; the source stays.
@@ -104,7 +104,7 @@ def is_erased(node: Node) -> bool:
     return bool(node._erased)
 
 
-def operands_of(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def operands_of(node: Node) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return the node's positional and keyword operands: nodes, constants, and containers of them."""
     return tuple(node.args), dict(node.kwargs)
 

@@ -285,12 +285,12 @@ class GraphRun:
         self._limit = limit
         self._results: dict[Node, object] = {}
         self._copies: dict[object, object] = {}
-        self._of_program: dict[object, Any] = {}
+        self._of_program: dict[object, object] = {}
         self._holders: dict[object, int] = {}
         """How many results hold a storage that does not belong to the program."""
         self._bytes = 0
         self._random: list[Callable[[], None]] = []
-        self._entered: list[Any] = []
+        self._entered: list[object] = []
         self._transformed: set[object] = set()
         self._ends_open = False
         self._records = True
@@ -354,7 +354,7 @@ class GraphRun:
                     self._count(result, -1)
                 self._results[other] = failed
 
-    def result_of(self, node: Node) -> Any:
+    def result_of(self, node: Node) -> object:
         """Return the present result of a node that has run."""
         if node in self._transformed:
             raise NoRealValue(

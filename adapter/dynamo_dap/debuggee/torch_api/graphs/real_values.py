@@ -77,7 +77,7 @@ def real_values_of(output: Output) -> RealValues:
     return values
 
 
-_of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
+_of_traces: WeakKeyDictionary[object, RealValues] = WeakKeyDictionary()
 
 
 def forget_values(output: Output) -> RealValues | None:
@@ -101,7 +101,7 @@ class RealValues:
         self._trace = ref(output)  # a weak reference: the values must not keep it alive
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
-        self._runners: WeakKeyDictionary[Any, GraphRunner] = WeakKeyDictionary()
+        self._runners: WeakKeyDictionary[object, GraphRunner] = WeakKeyDictionary()
         self._cheapness: tuple[tuple[int, ...], bool] = (), False
         """The state of the last inspected graph, and whether computing its values is cheap."""
 
@@ -161,7 +161,7 @@ class RealValues:
             self._cheapness = state, is_cheap
         return is_cheap
 
-    def as_written(self, value: object, reachable: Wanted) -> Any:
+    def as_written(self, value: object, reachable: Wanted) -> object:
         """Return a tensor of the program, updated with what the graph so far wrote to its memory.
 
         Raises:
@@ -255,7 +255,7 @@ class _TracedGraph:
             return values.value_of(_operand(tracer, node), values.reachable)
         return input_of_traced_call(node)
 
-    def attribute(self, target: str) -> Any:
+    def attribute(self, target: str) -> object:
         return attribute_of_graph(self._trace(), target)
 
 

@@ -70,7 +70,7 @@ class SavedGraph:
         (returned,) = next(node for node in finished.nodes if node.op == "output").args
         self.outputs = [self._copies.get(each, each) for each in returned]
 
-    def attribute(self, target: str) -> Any:
+    def attribute(self, target: str) -> object:
         """Return a subgraph, or an object of the program.
 
         Raises:
@@ -164,6 +164,6 @@ class SavedGraphInCall:
             self._inputs[node] = eval(source, self._scope)
         return self._inputs[node]
 
-    def attribute(self, target: str) -> Any:
+    def attribute(self, target: str) -> object:
         """Return a subgraph, or an object of the program."""
         return self._graph.attribute(target)

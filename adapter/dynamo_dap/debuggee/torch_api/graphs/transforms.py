@@ -35,7 +35,7 @@ class _Open:
     """A transform that is open at a node."""
 
     level: int
-    size: Any
+    size: object
     """How many elements ``vmap`` maps over; None for other transforms."""
     inside: list[tuple[Node, Node]] = field(default_factory=list)
     """Nodes of Dynamo's graph, and the copies of their results that are still inside."""

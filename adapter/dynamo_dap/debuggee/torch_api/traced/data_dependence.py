@@ -177,7 +177,7 @@ def data_symbols_of(value: Any, frame: TracedFrame) -> list[DataSymbol]:
         return [_symbol(each, frame, shape_env, {}) for each in symbols_of_data(value)]
 
 
-def symbols_of_data(expression: object) -> list[Any]:
+def symbols_of_data(expression: object) -> list[object]:
     """Return the numbers in an expression or a symbolic value that the program computes from data."""
     return sorted(DATA_DEPENDENCE.resolve(_OF_DATA)(expression), key=str)
 
@@ -250,7 +250,7 @@ def _printed(expression: object) -> str:
     return str(printer.doprint(expression))
 
 
-def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[Any, str]]:
+def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[object, str]]:
     """Yield each symbol of the function's variables, with the user's expression for it.
 
     A number goes before a size: the last one of a symbol counts.

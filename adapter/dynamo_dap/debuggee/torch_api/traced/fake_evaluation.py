@@ -49,7 +49,7 @@ def evaluating(tx: Translator) -> Iterator[None]:
         yield
 
 
-def _converter() -> Any:
+def _converter() -> object:
     return EVALUATION.resolve(_FAKE_CONVERTER)()
 
 

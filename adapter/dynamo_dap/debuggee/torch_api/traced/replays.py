@@ -74,11 +74,11 @@ class FrameOfCall(Protocol):
     """The parts of a call's frame that a replay needs; the frame ends with the call."""
 
     @property
-    def f_globals(self) -> dict[str, Any]:
+    def f_globals(self) -> dict[str, object]:
         """The globals of its module."""
 
     @property
-    def f_builtins(self) -> dict[str, Any]:
+    def f_builtins(self) -> dict[str, object]:
         """Its builtins."""
 
     @property
@@ -90,8 +90,8 @@ class FrameOfCall(Protocol):
 class NoFrame:
     """Replaces the frame of a call that has none yet, or has returned."""
 
-    f_globals: dict[str, Any]
-    f_builtins: dict[str, Any]
+    f_globals: dict[str, object]
+    f_builtins: dict[str, object]
     f_back: types.FrameType | None = None
 
 

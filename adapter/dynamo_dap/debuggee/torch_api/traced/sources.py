@@ -40,7 +40,7 @@ def user_expression(source: object) -> str | None:
 
 
 @functools.cache
-def functions_of_sources() -> dict[str, Any]:
+def functions_of_sources() -> dict[str, object]:
     """Return the functions that expressions of sources may call (torch/_dynamo/guards.py)."""
     torch = sys.modules["torch"]
     guards = sys.modules["torch._dynamo.guards"]

@@ -29,7 +29,7 @@ def is_symbolic(value: object) -> bool:
     return torch is not None and is_exactly(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def expression_of(value: Any) -> Any:
+def expression_of(value: Any) -> object:
     """Return the present sympy expression of a symbolic number, replacements applied."""
     node = value.node
     expression = getattr(node, "_expr", None)
@@ -125,7 +125,7 @@ def symbols_of_environment(shape_env: object) -> list[SymbolFacts]:
     return facts
 
 
-def symbols_of(value: object) -> list[Any]:
+def symbols_of(value: object) -> list[object]:
     """Return the symbols in a symbolic number's expression, by name."""
     expression = expression_of(value)
     return sorted(getattr(expression, "free_symbols", ()), key=str)

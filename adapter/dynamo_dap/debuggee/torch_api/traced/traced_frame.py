@@ -75,7 +75,7 @@ class TracedInstruction(NamedTuple):
 
     name: str
     argument: int | None
-    value: Any
+    value: object
     """The argument resolved."""
     line: int | None
     target: int
@@ -268,7 +268,7 @@ class TracedFrame:
         values = inputs if type(inputs) is dict and name in inputs else self.globals
         return name in values and bool(getattr(type(values[name]), "__weakrefoffset__", 0))
 
-    def globals_used(self) -> list[tuple[str, Any]]:
+    def globals_used(self) -> list[tuple[str, object]]:
         """Return name and value of the globals that the code names, as the trace sees them."""
         names = [str(each.argval) for each in self.translator.instructions if each.opname in _GLOBAL_OPERATIONS]
         values = {**self.globals, **self.stored_globals()}
@@ -368,7 +368,7 @@ class TracedFrame:
         """Return the conditions on sizes: those that comparisons caused, then the ranges and equalities of symbols."""
         return guards.shape_guards_of(self.translator)
 
-    def example_of_input(self, source: object) -> Any:
+    def example_of_input(self, source: object) -> object:
         """Return the FakeTensor of a source's graph input, or None."""
         return guards.example_of_input(self.translator, source)
 
@@ -440,7 +440,7 @@ class TracedFrame:
         """Return whether the graph so far may have written to the memory of a tensor of the program."""
         return shares_written_memory(self.translator.output, value)
 
-    def as_written(self, value: object) -> Any:
+    def as_written(self, value: object) -> object:
         """Return such a tensor with the graph's writes; raises like ``real_value``."""
         if not self.shares_written_memory(value):
             return value

@@ -65,7 +65,7 @@ class TracedPath:
 
     operations: Sequence[Operation]
     constants: Sequence[Constant]
-    attributes: Mapping[str, weakref.ref[Any]] = field(default_factory=dict)
+    attributes: Mapping[str, weakref.ref[object]] = field(default_factory=dict)
     """The graph's own tensors, by name: Dynamo took them as constants."""
 
 
@@ -81,7 +81,7 @@ class NotValid:
     """The compile's operation there; None after its end."""
     replayed: Operation | None
     """The replay's operation there; None after its end."""
-    unproven: frozenset[Any] = frozenset()
+    unproven: frozenset[object] = frozenset()
     """The replay's nodes from that operation on, whose values the program does not compute."""
     has_stale_tensor: bool = False
     """Whether the two operations differ in a constant tensor of the graph."""
@@ -175,7 +175,7 @@ def operations_of(graph: Graph) -> Iterator[Operation]:
     return (operation for _, operation in _with_nodes(graph))
 
 
-def _with_nodes(graph: Graph) -> Iterator[tuple[Any, Operation]]:
+def _with_nodes(graph: Graph) -> Iterator[tuple[object, Operation]]:
     numbers: dict[object, object] = {}
     count = 0
     for node in graph.nodes:

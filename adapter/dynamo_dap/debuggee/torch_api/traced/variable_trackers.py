@@ -64,12 +64,12 @@ def is_unrealized(tracker: object) -> bool:
     return "_cache" in fields_of(tracker) and getattr(fields_of(tracker)["_cache"], "vt", None) is None
 
 
-def held_value(tracker: object) -> Any:
+def held_value(tracker: object) -> object:
     """Return the real object that an unrealized tracker holds."""
     return fields_of(tracker)["_cache"].value
 
 
-def source_of(tracker: object) -> Any:
+def source_of(tracker: object) -> object:
     """Return the value's origin (a torch ``Source``); None if the traced code made it."""
     source = fields_of(tracker).get("source")
     if source is None and is_unrealized(tracker):
@@ -210,7 +210,7 @@ def constant_in(value: object) -> Any:
     return fields_of(value)["value"] if type(value).__name__ == "ConstantVariable" else value
 
 
-def constant_of(value: object) -> tuple[bool, Any]:
+def constant_of(value: object) -> tuple[bool, object]:
     """Return whether a key is a constant, and the constant."""
     value = unwrapped(value) if is_tracker(value) else value
     if not is_tracker(value):
@@ -221,7 +221,7 @@ def constant_of(value: object) -> tuple[bool, Any]:
     return is_constant, fields_of(value)["value"] if is_constant else None
 
 
-def original_pairs(tracker: object) -> list[tuple[Any, Any]]:
+def original_pairs(tracker: object) -> list[tuple[object, object]]:
     """Return the keys and values that a tracked dictionary had when Dynamo met it."""
     fields = fields_of(tracker)
     base = fields.get("_base_vt")
@@ -229,7 +229,7 @@ def original_pairs(tracker: object) -> list[tuple[Any, Any]]:
     return [(key_of(key), value) for key, value in dict(items).items()]
 
 
-def pending_attributes(tx: Translator, tracker: object) -> dict[str, Any]:
+def pending_attributes(tx: Translator, tracker: object) -> dict[str, object]:
     """Return what the traced code stored on ``tracker``: name to tracker, a ``DeletedVariable`` for ``del``."""
     stored: dict[str, object] = tx.output.side_effects.store_attr_mutations.get(unwrapped(tracker), {})
     return stored

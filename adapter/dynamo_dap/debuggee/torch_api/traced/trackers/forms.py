@@ -37,7 +37,7 @@ class TensorForm:
     node: Any
     """The FX node that computes it."""
     kind: str = "Tensor"
-    number: Any = None
+    number: object = None
     """The program's number that the graph takes as a tensor."""
 
 
@@ -53,7 +53,7 @@ class NumberForm:
 class SequenceForm:
     """Items by number."""
 
-    items: Sequence[Any]
+    items: Sequence[object]
     type_name: str = "list"
     opening: str = "["
     closing: str = "]"
@@ -88,7 +88,7 @@ class MappingForm:
 class InstanceForm:
     """An object of a class, with the traced code's changes applied."""
 
-    value: Any
+    value: object
     """The real object; for one made by the traced code, an empty placeholder that only has the class."""
     cls: type
     contents: Any = None
@@ -131,7 +131,7 @@ class Composite:
     """Parts whose text follows the title, in parentheses."""
     is_call: bool = False
     """Whether parentheses follow the title even without parts: ``ValueError()``."""
-    rebuild: Callable[[Callable[[Any], Any]], object] | None = None
+    rebuild: Callable[[Callable[[object], Any]], object] | None = None
     """Makes the Python value, given a function that converts a part; None if nothing can compute with it."""
     cls: type | None = None
     """The value's class in ordinary Python, if Dynamo's placeholder has another."""

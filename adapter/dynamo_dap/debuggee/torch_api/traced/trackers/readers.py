@@ -78,7 +78,7 @@ class _Reading:
         return self.fields["items"]
 
     @property
-    def keys(self) -> list[Any]:
+    def keys(self) -> list[object]:
         return [key_of(key) for key in self.fields["items"]]
 
     @property
@@ -86,7 +86,7 @@ class _Reading:
         return node_of(self.tracker)
 
     @property
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, object]:
         return pending_attributes(self.tx, self.tracker)
 
     def form_of(self, tracker: object) -> Form:
