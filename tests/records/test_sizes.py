@@ -274,7 +274,30 @@ def test_a_size_that_an_earlier_run_made_dynamic_is_not_due_to_this_call(
     size = _found(compiled, "x.shape[0]")
     assert size.state == "dynamic"
     assert size.reasons[0].kind == "automatic dynamic"
-    assert "this call made it dynamic" not in size.reasons[0].text
+    assert size.reasons[0].text.endswith("earlier call or run")
+
+
+COUNTS_BATCHES = """\
+import torch
+
+norm = torch.nn.BatchNorm1d(3)
+
+
+@torch.compile(backend="eager")
+def normed(x, norm):
+    return norm(x)
+
+
+for _ in range(3):
+    normed(torch.ones(4, 3), norm)
+"""
+
+
+def test_a_number_in_a_tensor_is_dynamic_from_the_first_call_on(tmp_path: Path) -> None:
+    """Batch norm counts its batches in a tensor: no earlier call had another number."""
+    _, (compiled,) = _recorded(tmp_path, COUNTS_BATCHES)
+    size = _found(compiled, "norm.num_batches_tracked.item()")
+    assert (size.state, [reason.kind for reason in size.reasons]) == ("dynamic", ["other"])
 
 
 DECLARED = """\

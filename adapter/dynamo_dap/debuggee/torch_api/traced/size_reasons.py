@@ -168,7 +168,7 @@ class InputSizes:
         if is_symbolic(tracked.fake):
             # A float is an input tensor for torch, so its symbol has nothing to do with sizes.
             if type(tracked.fake).__name__ == "SymInt":
-                yield self._number(name, tracked.fake)
+                yield self._number(name, tracked)
             return
         if not is_tensor(tracked.fake):
             return
@@ -199,14 +199,16 @@ class InputSizes:
             (*first, *self._equals(symbol, source), *self._conditions(symbol)),
         )
 
-    def _number(self, name: str, number: object) -> SizeFacts:
-        if not getattr(_config(), "assume_static_by_default", True):
+    def _number(self, name: str, tracked: Any) -> SizeFacts:
+        if type(tracked.source).__name__ == "CallMethodItemSource":
+            first = [SizeReason(names.OTHER, "torch always treats the number in a tensor of no dimension as dynamic")]
+        elif not getattr(_config(), "assume_static_by_default", True):
             first = [_dynamic_setting()]
         elif _has_lists():
             first = []
         else:
             first = [SizeReason(names.AUTOMATIC, "the number differed in an earlier call")]
-        return self._facts(name, number, first)
+        return self._facts(name, tracked.fake, first)
 
     def _equals(self, symbol: str, source: str) -> Iterator[SizeReason]:
         for other in self._equal.get(symbol, ()):
@@ -310,12 +312,12 @@ def _note_dynamic(code: types.CodeType | None, sizes: Sequence[SizeFacts]) -> No
 
 
 def _since(code: types.CodeType | None, source: str) -> str:
-    """Return since which compile a size is dynamic, as the rest of a sentence; empty if that is not known."""
+    """Return since which compile a size is dynamic, as the rest of a sentence about an earlier call."""
     number = _number_of_compile()
     known = {} if code is None else _dynamic_since.get(_place_of(code), {})
     # In its first compile, a size is dynamic by torch's profile of an earlier run, or of before a reset.
     if not number or number > known.get("", -1) + 1:
-        return ""
+        return " or run"
     first = known.get(source, number)
     return ", and this call made it dynamic" if first >= number else f", and dynamic since compile {_named(first)}"
 
