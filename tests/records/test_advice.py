@@ -73,3 +73,26 @@ def test_the_limit_under_fullgraph_makes_the_call_fail(tmp_path: Path) -> None:
 def test_a_cause_has_one_entry_for_all_its_values(tmp_path: Path) -> None:
     (change,) = [item for item in _items(tmp_path, LIMIT) if item.kind is Kind.CHANGE]
     assert len(change.values) == len(set(change.values)) > 6
+
+
+CUT = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def scaled(padded, lengths):
+    longest = int(lengths.max())
+    x = padded[:, :longest] * 1.0
+    torch._dynamo.graph_break()
+    return x + padded.shape[1]
+
+
+for longest in (4, 6):
+    scaled(torch.ones(2, 8), torch.tensor([2, longest]))
+"""
+
+
+def test_only_a_parameter_is_to_be_marked_as_dynamic(tmp_path: Path) -> None:
+    """A local variable of before a graph break is made inside the compiled function, where no mark is possible."""
+    changed = [item for item in _items(tmp_path, CUT) if item.subject == "size 1 of x"]
+    assert [("before a graph break" in each, "mark_dynamic" in each) for each in changed[0].advice] == [(True, False)]

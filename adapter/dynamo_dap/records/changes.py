@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from dynamo_dap.protocol.texts import roots_of
 from dynamo_dap.records.constant_sizes import about_constant
 from dynamo_dap.records.items import Item, Kind, called, caller_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure, Place
@@ -40,6 +41,7 @@ _PRESENT = re.compile(r"(?P<key>'[^']*'|\d+) is (?P<absent>not )?in (?P<name>[\w
 _BOUND = re.compile(r"(?:(?P<first>\d+) (?P<less><=?) )?(?P<name>[^\s<>=]+)(?: (?P<more>[<>]=?|!=) (?P<last>\d+))?")
 _RATE = re.compile(r"param_groups\[\d+\]\['lr'\]")
 _ADAPTER = re.compile(r"lora|adapter|\bmerged\b|offload|_hf_hook", re.IGNORECASE)
+_RESUMED = re.compile(r" \(resumed at line \d+\)$")
 VALUES = 8
 
 PAGES = "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/"
@@ -129,7 +131,8 @@ def changes_of(function: CompiledFunction) -> list[Item]:
                 change.cause = f"torch's own hint: {failure.hint}"
                 change.advice = [change.cause]
             else:
-                change.advice = [_advice(read, values)]
+                is_computed = _is_computed_before_break(read.name, compiled, function)
+                change.advice = [_BEFORE_BREAK if is_computed else _advice(read, values)]
             if read.subject not in specialized:
                 change.advice += _about_counting(values, _modules_of(function), read)
             change.compiles[compiled.id] = compiled.seconds or 0.0
@@ -232,10 +235,22 @@ class _Read:
         return self.subject
 
 
+_BEFORE_BREAK = "it was computed before a graph break: fix that break, or torch.compile(..., dynamic=True)"
+
+
+def _is_computed_before_break(name: str, compiled: Compile, function: CompiledFunction) -> bool:
+    """Return whether a value is a local variable at a graph break, or has no name: nobody can mark its sizes."""
+    if _INTERMEDIATE.search(name):
+        return True
+    if not _RESUMED.search(compiled.name) or name.startswith("self."):
+        return False
+    whole = [one for one in function.compiles if not _RESUMED.search(one.name)]
+    parameters = {value.name for one in whole for value in one.values if value.is_parameter}
+    return bool(parameters) and roots_of([name])[0] not in parameters
+
+
 def _advice(read: _Read, values: list[str]) -> str:
     """Return the advice, given all values."""
-    if _INTERMEDIATE.search(read.name):
-        return "it was computed before a graph break: fix that break, or torch.compile(..., dynamic=True)"
     if read.root != read.subject:
         return (
             "a growing cache differs in each call: use a static one, of one length for all calls (transformers: "
