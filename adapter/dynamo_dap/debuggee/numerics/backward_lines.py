@@ -88,7 +88,7 @@ class Survey:
         self._found = BackwardLines()
         self._open: list[tuple[object, Visit]] = []
         """Interpreters with their present lines, outermost first."""
-        self._created: list[Any] = []
+        self._created: list[Node] = []
         """Nodes, not names: Dynamo renames a node after the variable that stores it."""
         self._begun: dict[int, int] = {}
         self._ended: list[tuple[Visit, int, int]] = []

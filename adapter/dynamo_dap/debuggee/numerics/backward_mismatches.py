@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -131,7 +130,7 @@ class BackwardMismatches:
             self._passes.at_line(kept, run, visit, stop_at)
             self._passes.go_on(kept, run, visit)
 
-    def _report_once(self, call: CachedCall, problem: Any) -> None:
+    def _report_once(self, call: CachedCall, problem: BaseException) -> None:
         text = f"dynamo-dap: gradients of calls of {name_of_call(call)} are not compared: {first_line_of(problem)}\n"
         if text not in self._reported:
             self._reported.add(text)

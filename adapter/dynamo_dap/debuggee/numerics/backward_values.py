@@ -228,7 +228,7 @@ class BackwardValues:
         self._passes.hold(point, kept, visit, names, raised=raised)
 
 
-def _maker_of(nodes: Sequence[Node], run: GradientRun, node: Node, limit: int, prefix: str = "") -> Any:
+def _maker_of(nodes: Sequence[Node], run: GradientRun, node: Node, limit: int, prefix: str = "") -> Node:
     """Return the operation that causes the NaN or Inf in the gradient of ``node``.
 
     A node may have several users. The answer is the first user in the graph whose own part of the gradient is not
@@ -262,7 +262,7 @@ def _results_of(node: Node, run: GradientRun, prefix: str) -> list[str]:
 
 def _in_body(
     lines: BackwardLines, run: GradientRun, maker: Node, node: Node, limit: int
-) -> tuple[Any, object, Visit | None] | None:
+) -> tuple[Node, object, Visit | None] | None:
     """Return the operation in an operator's body that passes back a NaN or Inf, and its line; None if unknown."""
     for target in [each.target for each in maker.all_input_nodes if each.op == "get_attr"]:
         prefix = f"{target}."

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_ord
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
-from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
 
 _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "invoke_subgraph")
@@ -76,7 +76,7 @@ class ComparedBody:
         is_known = len(bodies) == 2 if has_two else name in _PASSES_ON and len(bodies) == 1
         return bodies if is_known else []
 
-    def differences(self, backend: object) -> Differences:
+    def differences(self, backend: Callable[..., object]) -> Differences:
         """Return how each of the body's operations differs when compiled, and its compiled result.
 
         Raises:
@@ -97,7 +97,7 @@ class ComparedBody:
             for (node, kept), value in zip(expected.items(), values, strict=True)
         }
 
-    def _expected(self) -> tuple[str, dict[Node, Any]]:
+    def _expected(self) -> tuple[str, dict[Node, Tensor]]:
         """Return which body runs, and the results of its operations that no later operation overwrites."""
         results = _Results()
         bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
@@ -136,7 +136,7 @@ class ComparedBody:
             self._graph.run()
         return found
 
-    def _values_by(self, backend: Any, name: str, wanted: list[object]) -> list[object]:
+    def _values_by(self, backend: Callable[..., object], name: str, wanted: list[object]) -> list[object]:
         torch = sys.modules["torch"]
         shorter = torch.fx.Graph()
         copies: dict[object, Any] = {}
@@ -174,7 +174,7 @@ class _Results:
     """The results of a body's operations."""
 
     def __init__(self) -> None:
-        self._seen: dict[Node, tuple[object, int, object]] = {}
+        self._seen: dict[Node, tuple[Tensor, int, Tensor]] = {}
 
     def note(self, node: Node, results: Mapping[Node, object]) -> None:
         """Note a node that has run; an ``Observer``."""
@@ -183,12 +183,12 @@ class _Results:
             with data_reading():
                 self._seen[node] = value, version_of(value), value.detach().clone()
 
-    def unchanged(self) -> dict[Node, Any]:
+    def unchanged(self) -> dict[Node, Tensor]:
         """Return those that no later operation has overwritten."""
         return {node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version}
 
 
-def first_difference(passes: Sequence[Pass], backend: Any, problems: dict[str, None]) -> Differences:
+def first_difference(passes: Sequence[Pass], backend: Callable[..., object], problems: dict[str, None]) -> Differences:
     """Compile each body alone, run it on the operands of its passes, and return the results of the first wrong pass.
 
     If all passes are right, return the results of the last one. ``problems`` receives what is not compared.
@@ -196,7 +196,7 @@ def first_difference(passes: Sequence[Pass], backend: Any, problems: dict[str, N
     Raises:
         Exception: whatever the backend raises.
     """
-    compiled: dict[int, Any] = {}
+    compiled: dict[int, Callable[..., Any]] = {}
     found: Differences = {}
     for body, operands in passes:
         results = _Results()

@@ -10,7 +10,6 @@ import linecache
 import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -536,7 +535,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
     return list(lines.values())
 
 
-def _nodes(comparison: Comparison, fault: Fault | None) -> list[Any]:
+def _nodes(comparison: Comparison, fault: Fault | None) -> list[Node]:
     """Return the graph's nodes, with the compared nodes of an operator's body before the operator."""
     nodes = list(comparison.graph.nodes)
     if fault is not None and fault.within is not None:

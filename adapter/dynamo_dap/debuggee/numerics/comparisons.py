@@ -45,7 +45,7 @@ from dynamo_dap.debuggee.torch_api.graphs.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, transforms_off
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
 from dynamo_dap.protocol.comparisons import JudgedStage
@@ -87,14 +87,14 @@ class Reference:
             NoRealValue: some operation cannot be run again.
         """
         self.graph = graph
-        self.values: dict[Node, Any] = {}
+        self.values: dict[Node, Tensor] = {}
         """By operation: its tensor. Tensors to which a later operation writes are left out."""
-        self._seen: dict[Node, tuple[object, int, object]] = {}
+        self._seen: dict[Node, tuple[Tensor, int, Tensor]] = {}
         self._taken: dict[str, TakenResult] = {}
         self._random: Any = None
-        self.several: dict[Node, list[object]] = {}
+        self.several: dict[Node, list[Tensor]] = {}
         """By operation with several results: its tensors. Those to which later operations write are left out."""
-        self._several: dict[Node, list[tuple[object, int, object]]] = {}
+        self._several: dict[Node, list[tuple[Tensor, int, Tensor]]] = {}
         self.failed: tuple[Node, str] | None = None
         """The first operation that has raised, and the exception."""
         self._problem = ""

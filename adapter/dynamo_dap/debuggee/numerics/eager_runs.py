@@ -42,6 +42,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
@@ -413,7 +414,7 @@ def _found_in_memory(storage: object) -> Any:
     raise NotRun("what it writes to cannot be found again")
 
 
-def _tensors(values: Sequence[object]) -> list[Any]:
+def _tensors(values: Sequence[object]) -> list[Tensor]:
     return [each for each in values if has_own_memory(each)]
 
 

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import unwrapped, version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, transforms_off
-from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.protocol.texts import named_first_line_of
 
@@ -44,7 +44,7 @@ _LARGEST_SPREAD = 4
 """Memory more than this many times as large as the tensor's own part is not copied completely."""
 
 
-ExactRun = dict[str, Any]
+ExactRun = dict[str, object]
 """By node name: results of a float64 run that no later operation overwrites, and the outputs at its end."""
 
 
@@ -301,7 +301,7 @@ class Noise:
         unit = rounding * (1 + math.sqrt(max(terms, 1.0)) / 8)
         is_normalized = value.dim() > 1 and any(_is_one_of(user, _NORMALIZATIONS) for user in node.users)
 
-        def disturbed(gradient: Any) -> object:
+        def disturbed(gradient: Tensor) -> object:
             with data_reading():
                 noise = gradient * unit * self._random_like(gradient)
                 if is_normalized:
@@ -310,7 +310,7 @@ class Noise:
 
         value.register_hook(disturbed)
 
-    def _common_to_slices(self, gradient: Any) -> Any:
+    def _common_to_slices(self, gradient: Tensor) -> Any:
         """Return the error of the means that a normalization's backward subtracts: equal in a row or channel.
 
         Without it the slice sums to zero, like the gradient of a bias before a batch norm.
@@ -332,7 +332,7 @@ class Noise:
         return drawn.to(value.device) * 2 - 1
 
 
-def _length(node: Node, value: Any, operands: Sequence[Any]) -> float:
+def _length(node: Node, value: Tensor, operands: Sequence[Tensor]) -> float:
     """Return approximately how many terms are summed up in each element of a result."""
     sizes = sorted((int(each.numel()) for each in operands), reverse=True)
     if not value.numel() or not sizes:
@@ -344,7 +344,7 @@ def _length(node: Node, value: Any, operands: Sequence[Any]) -> float:
     return 1.0
 
 
-def _summed_by(user: Node, value: Any) -> float:
+def _summed_by(user: Node, value: Tensor) -> float:
     """Return roughly how many elements of ``value`` each element of the result of ``user`` sums up."""
     if not value.dim():
         return 1.0
@@ -444,11 +444,11 @@ def _unchanged(seen: Mapping[str, tuple[object, int, object]]) -> ExactRun:
 
 def widened_together(values: Sequence[object]) -> list[object]:
     """Return the values in float64; those that share memory share it there, too."""
-    shared: dict[object, list[Any]] = {}
+    shared: dict[object, list[Tensor]] = {}
     for value in values:
         if has_own_memory(value) and _has_fractions(value):
             shared.setdefault(storage_of(value), []).append(value)
-    bases: dict[object, object] = {}
+    bases: dict[object, Tensor] = {}
     with data_reading():
         for storage, views in shared.items():
             size = views[0].untyped_storage().nbytes() // views[0].itemsize
@@ -458,7 +458,7 @@ def widened_together(values: Sequence[object]) -> list[object]:
         return [_widened_one(value, bases) for value in values]
 
 
-def _widened_one(value: object, bases: Mapping[object, Any]) -> object:
+def _widened_one(value: object, bases: Mapping[object, Tensor]) -> object:
     if not has_own_memory(value) or not _has_fractions(value):
         return value
     base = bases.get(storage_of(value))
@@ -467,11 +467,11 @@ def _widened_one(value: object, bases: Mapping[object, Any]) -> object:
     return base.as_strided(value.size(), value.stride(), value.storage_offset())
 
 
-def _copied(value: Any) -> object:
+def _copied(value: Tensor) -> Tensor:
     """Return a copy in float64: a disturbed run writes to its inputs, and float64 inputs are the program's."""
     wide = widened(value)
     return wide.clone() if wide.data_ptr() == value.data_ptr() else wide
 
 
-def _has_fractions(value: Any) -> bool:
+def _has_fractions(value: Tensor) -> bool:
     return bool(value.is_floating_point() or value.is_complex())

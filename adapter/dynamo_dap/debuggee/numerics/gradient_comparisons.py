@@ -77,7 +77,7 @@ class KeptBackward:
         graph: ReplayedGraph,
         given: Sequence[Any],
         states: Sequence[Callable[[], None]],
-        backend: Any,
+        backend: Callable[..., object],
         memory: Mapping[object, object],
     ) -> None:
         """Compare gradients of ``graph``, which ran once on the inputs ``given``; the call has written to ``memory``.
@@ -323,7 +323,7 @@ def _one_is_missing(reference: object, compiled: object) -> Difference:
         return Difference(largest, rmse, False, reason=f"{who} gives no gradient")
 
 
-def _of_node(name: str) -> Callable[[GradientRun], Any]:
+def _of_node(name: str) -> Callable[[GradientRun], object]:
     return lambda run: run.gradient(name, name, _LIMIT)
 
 
@@ -365,7 +365,7 @@ class GradientComparison:
         self._arrived = ended.arrived
 
     @staticmethod
-    def _asked(placeholders: Sequence[Any], shares: Sequence[int | None], at: int) -> Callable[[GradientRun], object]:
+    def _asked(placeholders: Sequence[Node], shares: Sequence[int | None], at: int) -> Callable[[GradientRun], object]:
         names = [node.name for node, first in zip(placeholders, shares, strict=True) if first == at]
 
         def ask(run: GradientRun) -> object:
@@ -526,17 +526,17 @@ def _leaves(kept: KeptBackward) -> list[object]:
     return given
 
 
-def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping[Node, Node], Sequence[Node]]:
+def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[GraphModule, Mapping[Node, Node], Sequence[Node]]:
     """Return the graph (torch's ``GraphModule``) with these inputs, the copies of its nodes, and the inputs."""
     torch = sys.modules["torch"]
     longer = torch.fx.Graph()
-    copies: dict[Node, Any] = {}
+    copies: dict[Node, Node] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
             copies[node] = longer.node_copy(node)
     zeros = {use: longer.placeholder(f"zero_{at}") for at, use in enumerate(uses)}
     around = transforms_around(graph.nodes)
-    sums: dict[Use, Any] = {}
+    sums: dict[Use, Node] = {}
 
     def add(node: Node, user: Node) -> None:
         if (node, user) in zeros and (node, user) not in sums:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.numerics.bodies import calling, run_observed
-from dynamo_dap.debuggee.numerics.not_finite import made_in_body
+from dynamo_dap.debuggee.numerics.not_finite import BadOperation, made_in_body
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, user_place
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, apart_from_the_program
@@ -187,7 +187,7 @@ class GivenTensors:
         tensors = [each for each in inputs if is_tensor(each) and not each.is_inference()]
         self._versions = [(weakref.ref(each), each._version) for each in tensors]
 
-    def tensors(self) -> list[Any]:
+    def tensors(self) -> list[Tensor]:
         """Return those that still exist."""
         return [each for reference, _ in self._versions if (each := reference()) is not None]
 
@@ -294,7 +294,7 @@ class GradientRun:
         self._written: dict[str, list[int]] = {}
         """For each node, its numbers in the keys of ``_edges``."""
         self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
-        self._alive: dict[object, list[tuple[str, weakref.ref[Any], int]]] = {}
+        self._alive: dict[object, list[tuple[str, weakref.ref[Tensor], int]]] = {}
         """By memory: the nodes whose tensors use it and require a gradient, with these tensors and their versions."""
         self._bytes = 0
         self._known: dict[object, object] = {}
@@ -311,7 +311,7 @@ class GradientRun:
         """The bodies of higher-order operators that have run, by target."""
         self.results_in_bodies: dict[tuple[str, int], dict[str, str]] = {}
         """By file and line, and by body: the name of the line's last node with a gradient."""
-        self.made_in_bodies: list[Any] = []
+        self.made_in_bodies: list[BadOperation] = []
         """Values that bodies made in the last differentiation: the backward of an ``autograd.Function``."""
         self.ran_in_backward: list[tuple[GraphModule, tuple[object, ...]]] = []
         """These bodies, and their operands."""
@@ -493,7 +493,7 @@ class GradientRun:
 
         return run_observed(body, operands, note)
 
-    def _note(self, name: str, number: int, result: Any) -> None:
+    def _note(self, name: str, number: int, result: Tensor) -> None:
         """Note the present autograd edge of a tensor. Each in-place write replaces it."""
         self._edges[name, number] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
         self._written.setdefault(name, []).append(number)

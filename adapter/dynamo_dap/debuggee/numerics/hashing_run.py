@@ -11,7 +11,6 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -237,7 +236,7 @@ def _line(node: Node) -> tuple[str | None, int | None]:
     return (None, None) if place is None else (place[0].path, place[0].line)
 
 
-def _errors(value: object, exact: Any) -> tuple[float | None, float | None]:
+def _errors(value: object, exact: object) -> tuple[float | None, float | None]:
     if not has_own_memory(value) or not has_own_memory(exact) or value.shape != exact.shape or not value.numel():
         return None, None
     if not (value.is_floating_point() or value.is_complex()):

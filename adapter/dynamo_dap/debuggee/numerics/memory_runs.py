@@ -257,7 +257,7 @@ def without(value: object, mask: Any) -> object:
         return value.detach().masked_fill(mask, 0)
 
 
-def _apart(one: object, two: Any) -> object:
+def _apart(one: object, two: Tensor) -> Tensor | None:
     if not has_own_memory(one) or one.shape != two.shape:
         return None
     with data_reading():

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_data_reading
-from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened, storage_of
 
 NAN, INF = "nan", "inf"
@@ -31,7 +31,7 @@ _NONE: Kinds = frozenset()
 _UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 
 
-def _floats(values: object) -> Iterator[Any]:
+def _floats(values: object) -> Iterator[Tensor]:
     """Yield the tensors with fractions. Call it while autograd records nothing."""
     torch = sys.modules["torch"]
     for each in flattened(values):
@@ -51,7 +51,7 @@ def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
         found = [*sums, *map(_summed, _floats(values))]
         if len(found) == 1:
             return not math.isfinite(found[0].item())
-        by_device: dict[object, list[object]] = {}
+        by_device: dict[object, list[Tensor]] = {}
         for each in found:
             by_device.setdefault(each.device, []).append(each)
         return any(not math.isfinite(_total(each).item()) for each in by_device.values())
@@ -76,7 +76,7 @@ def _summed(values: Any) -> Any:
     return wide.sum(dtype=torch.float32) if wide.itemsize < 4 else wide.sum()
 
 
-def _total(sums: list[Any]) -> Any:
+def _total(sums: list[Tensor]) -> Any:
     if len(sums) == 1:
         return sums[0]
     return sys.modules["torch"].stack([each.double() for each in sums]).sum()

@@ -469,7 +469,7 @@ def _own_metrics() -> Iterator[None]:
             yield
 
 
-def copy_of_counter(counter: object) -> Any:
+def copy_of_counter(counter: object) -> itertools.count[int]:
     """Return an ``itertools.count`` that goes on where ``counter`` stands; Python 3.14 cannot copy one."""
     # Only its text shows the present number without drawing one.
     return itertools.count(*(ast.literal_eval(each) for each in repr(counter)[len("count(") : -1].split(", ")))

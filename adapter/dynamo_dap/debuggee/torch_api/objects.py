@@ -234,6 +234,7 @@ class Tensor(Protocol):
     mul_: Operation
     nan_to_num: Operation
     narrow: Operation
+    norm: Operation
     new_zeros: Operation
     nonzero: Operation
     pow: Operation
@@ -260,6 +261,7 @@ class Tensor(Protocol):
     equal: Callable[[object], bool]
     is_inference: Callable[[], bool]
     is_shared: Callable[[], bool]
+    is_contiguous: Callable[..., bool]
     is_complex: Callable[[], bool]
     is_floating_point: Callable[[], bool]
     item: Callable[[], Any]

@@ -14,6 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.triton.pointers import argument_of
 
 _TOLERANCES = {"torch.float16": 1e-2, "torch.bfloat16": 4e-2, "torch.float32": 1e-3, "torch.float64": 1e-6}
@@ -77,7 +78,7 @@ class ArgumentCopies:
         self._on_left_out = on_left_out
         self.is_complete = True
         """Whether the interpreter could access everything that the kernel accesses."""
-        self._tensors: list[tuple[str, Any, object]] = []
+        self._tensors: list[tuple[str, Tensor, Tensor]] = []
         with data_reading():
             self.values = {name: self._copied(name, value) for name, value in given.items()}
         for storage in self._storages.values():
@@ -105,7 +106,7 @@ class ArgumentCopies:
             return type(value)(base, value.dtype)
         raise CannotCopy(f"{name} is a {type(value).__name__}")
 
-    def _copy_of_tensor(self, name: str, tensor: Any) -> object:
+    def _copy_of_tensor(self, name: str, tensor: Any) -> Any:
         torch = sys.modules["torch"]
         try:
             storage = tensor.untyped_storage()
@@ -163,7 +164,7 @@ class ArgumentCopies:
                 yield _difference(name, facts_of(tensor).text, copy, launched, least)
 
 
-def _difference(name: str, facts: str, copy: Any, launched: Any, least: float) -> KernelDifference | None:
+def _difference(name: str, facts: str, copy: Tensor, launched: Tensor, least: float) -> KernelDifference | None:
     torch = sys.modules["torch"]
     if copy.is_floating_point() or copy.is_complex():
         wide = torch.complex128 if copy.is_complex() else torch.float64

@@ -21,7 +21,7 @@ _GRID = f"{_MODULE}:GridExpr.from_meta"
 
 GENERATED_KERNELS = Feature("looking into Triton kernels that Inductor generated", _AUTOTUNER, _GRID)
 
-Given = tuple[tuple[Any, ...], dict[str, Any], Any]
+Given = tuple[tuple[object, ...], dict[str, object], Any]
 """A launch's input: arguments, keyword arguments, grid."""
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 MARK = "dynamo_dap_argument"
@@ -25,7 +26,7 @@ class Argument:
 
     name: str
     """The parameter's name."""
-    tensor: Any
+    tensor: Tensor
     address: int
     element_size: int
     extent: int
