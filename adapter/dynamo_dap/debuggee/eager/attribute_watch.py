@@ -50,7 +50,7 @@ class _Target:
     """A watched attribute of one object."""
 
     entry: DataEntry
-    root: weakref.ref[Any]
+    root: weakref.ref[object]
     path: _Path
     state: object
     text: str
@@ -347,7 +347,7 @@ class _Path:
         """Drop the known classes and descriptors."""
         self._known = [(None, None)] * len(self._steps)
 
-    def follow(self, value: object) -> Any:
+    def follow(self, value: object) -> object:
         """Return the value at the end of the path, or ``_MISSING``."""
         for number, (is_attribute, name) in enumerate(self._steps):
             if value is _MISSING:
@@ -364,7 +364,7 @@ class _Path:
         return value
 
 
-def _stored_in(stored: dict[str, object], value: object, name: str) -> Any:
+def _stored_in(stored: dict[str, object], value: object, name: str) -> object:
     # Look in the usual places first: ``stored_attribute`` goes through every class.
     if name in stored:
         return dict.get(stored, name, _MISSING)

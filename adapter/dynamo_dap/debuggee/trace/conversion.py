@@ -48,7 +48,7 @@ class Converter:
         self._real_data = real
         self._frame = view.frame
         self._view = view
-        self._converted: dict[int, Any] = {}
+        self._converted: dict[int, object] = {}
         self._kept: list[object] = []
         self._origins: dict[int, object] = {}
         self._copies: list[tuple[object, list[int]]] = []
@@ -93,7 +93,7 @@ class Converter:
 
     # -- what forms convert themselves with: see ``forms.Conversion`` ----------------------------------------------
 
-    def copied(self, container: object) -> Any:
+    def copied(self, container: object) -> object:
         """Note that ``container`` is a copy, complete now."""
         self._copies.append((container, _marks(container)))
         return container
@@ -115,7 +115,7 @@ class Converter:
         """Return a form's text for a message."""
         return self._view.text(form, 80)
 
-    def computed(self, form: TensorForm | NumberForm) -> Any:
+    def computed(self, form: TensorForm | NumberForm) -> object:
         """Return the FakeTensor or symbol of a value of the graph, or the real value of this call."""
         symbolic = form.example if isinstance(form, TensorForm) else form.number
         if not self._real_data:
@@ -145,7 +145,7 @@ class Converter:
         except CannotBeCopied:
             return self.placeholder(InstanceForm(value, type(value)), type(value))
 
-    def _as_written(self, tensor: Tensor) -> Any:
+    def _as_written(self, tensor: Tensor) -> object:
         try:
             return self._frame.as_written(tensor)
         except NoRealValue as problem:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, WatchedVariable
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
@@ -25,7 +24,7 @@ from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 class VariableState:
     """A variable's value at one point. It keeps the trackers alive, so that no other one gets their address."""
 
-    value: Any
+    value: object
     contents: tuple[object, ...] | None
     """None if the trace has not touched the object."""
     text: str

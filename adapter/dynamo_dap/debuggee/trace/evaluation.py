@@ -57,7 +57,7 @@ from dynamo_dap.protocol.texts import first_line_of
 _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
 """The beginning of the C++ frames that torch appends to an error's text."""
-_ASKED_OF_PLACEHOLDERS: dict[str, tuple[str, Callable[..., Any]]] = {
+_ASKED_OF_PLACEHOLDERS: dict[str, tuple[str, Callable[..., object]]] = {
     "type": ("__type_of__", type_of),
     "hasattr": ("__has_attribute__", has_attribute),
 }

@@ -27,7 +27,7 @@ class Parsed:
     statements: list[ast.stmt]
     expression: ast.expr | None
     """The expression, or the last statement if it is one: its value is shown."""
-    paths: dict[str, Any] = field(default_factory=dict)
+    paths: dict[str, object] = field(default_factory=dict)
     """The trackers and objects behind the names that replace paths."""
 
     @property

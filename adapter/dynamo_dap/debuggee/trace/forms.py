@@ -70,13 +70,13 @@ class Conversion(Protocol):
     def convert(self, value: object) -> Any:
         """Return the Python value of a tracker, a form, or a real object."""
 
-    def remember(self, tracker: Tracker | None, value: object) -> Any:
+    def remember(self, tracker: Tracker | None, value: object) -> object:
         """Note the value of ``tracker`` before its contents are converted: they may contain it."""
 
-    def copied(self, container: object) -> Any:
+    def copied(self, container: object) -> object:
         """Note that ``container`` is a copy, complete now."""
 
-    def real(self, value: object) -> Any:
+    def real(self, value: object) -> object:
         """Return a real object, or a copy if the traced code changed it."""
 
     def instance(self, form: InstanceForm, tracker: Tracker | None) -> object:
@@ -85,13 +85,13 @@ class Conversion(Protocol):
     def placeholder(self, form: Form, cls: type) -> object:
         """Return the placeholder of a value that only Dynamo has."""
 
-    def globals_of(self, tracker: Tracker | None) -> dict[str, Any]:
+    def globals_of(self, tracker: Tracker | None) -> dict[str, object]:
         """Return the globals of a function that the traced code made."""
 
     def text(self, form: Form) -> str:
         """Return a form's text for a message."""
 
-    def computed(self, form: TensorForm | NumberForm) -> Any:
+    def computed(self, form: TensorForm | NumberForm) -> object:
         """Return a value of the graph: symbolic, or the real one of this call."""
 
 
@@ -101,7 +101,7 @@ class FormFamily(Family):
     cls: type = object
     """The class of all values of the kind, as far as it is known."""
 
-    def attribute(self, form: Any, name: str) -> Any:
+    def attribute(self, form: Any, name: str) -> object:
         """Return a stored attribute; ``UNKNOWN`` if it has to be computed."""
         return UNKNOWN
 
@@ -122,7 +122,7 @@ class FormFamily(Family):
         return ()
 
     @abstractmethod
-    def converted(self, form: Any, tracker: Tracker | None, conversion: Conversion) -> Any:
+    def converted(self, form: Any, tracker: Tracker | None, conversion: Conversion) -> object:
         """Return the Python value.
 
         Raises:
@@ -147,7 +147,7 @@ class _RealObjects(FormFamily):
     def present(self, form: Known | Unrealized, expression: str | None, view: View) -> Value:
         return family_of(form.value).present(form.value, expression, view)
 
-    def attribute(self, form: Known | Unrealized, name: str) -> Any:
+    def attribute(self, form: Known | Unrealized, name: str) -> object:
         return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)
 
     def item(self, form: Known | Unrealized, key: object) -> object:
@@ -415,7 +415,7 @@ _HOOKS = ("hooks", "_version", "_is_full_backward_hook")
 _MODULE_BOOKKEEPING = frozenset({"_non_persistent_buffers_set", "_is_torch_compile", "_is_hf_initialized"})
 
 
-def instance_attributes(form: InstanceForm) -> dict[str, Any]:
+def instance_attributes(form: InstanceForm) -> dict[str, object]:
     """Return an object's attributes: those it stores, and those that the traced code stored on it."""
     attributes: dict[str, object] = {}
     for name, value in stored_attributes(form.value):
@@ -487,7 +487,7 @@ class _Instances(FormFamily):
     def python_class(self, form: InstanceForm) -> type:
         return form.cls
 
-    def contents(self, form: InstanceForm) -> Iterable[Any]:
+    def contents(self, form: InstanceForm) -> Iterable[object]:
         return [part for pair in sorted(form.stored.items()) for part in pair]
 
     def converted(self, form: InstanceForm, tracker: Tracker | None, conversion: Conversion) -> object:

@@ -11,7 +11,6 @@ import builtins
 import keyword
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import CellForm, Form, FunctionForm, Known, is_form
@@ -42,7 +41,7 @@ class Paths:
         self._frame = frame
         self._scratch = scratch
 
-    def follow(self, node: ast.AST) -> Any:
+    def follow(self, node: ast.AST) -> object:
         """Return the tracker or object that an expression names; ``UNKNOWN`` if it is more than a path."""
         if isinstance(node, ast.Name):
             value = MISSING if node.id in self._scratch else self._frame.lookup(node.id)
@@ -65,7 +64,7 @@ class Paths:
         form = self.form_of(owner)
         return form_family(form).attribute(form, name)
 
-    def _stored(self, owner: object) -> dict[str, Any]:
+    def _stored(self, owner: object) -> dict[str, object]:
         """Return the attributes that the traced code stored on any object, such as a class or a function."""
         tracker = self._frame.tracker_of(owner)
         return {} if tracker is None else self._frame.stored_attributes(tracker)
@@ -83,7 +82,7 @@ class Paths:
         tracker = self._frame.tracker_of(value)
         return Known(value) if tracker is None else self._frame.form_of(tracker)
 
-    def _entered(self, value: object) -> Any:
+    def _entered(self, value: object) -> object:
         """Return a cell's contents; any other value unchanged."""
         for _ in range(_CELLS):
             form = self._frame.form_of(value) if is_tracker(value) else None

@@ -10,7 +10,7 @@ thread; a placeholder lives as long as the evaluation that made it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Form
@@ -30,7 +30,7 @@ class Placeholder:
 
     __stood_for__: tuple[Form, type, str]
 
-    def __getattribute__(self, name: str) -> Any:
+    def __getattribute__(self, name: str) -> object:
         _, cls, text = _own(self, "__stood_for__")
         if name == "__class__":
             return cls
@@ -102,7 +102,7 @@ def _find(cls: type, name: str) -> object:
     return next((class_dictionary(base)[name] for base in mro_of(cls) if name in class_dictionary(base)), None)
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _refusing(name: str) -> Callable[..., object]:
     doing = _DOINGS.get(name, f"'{name}'")
 
     return lambda placeholder, *_, **__: _refuse(placeholder, doing)

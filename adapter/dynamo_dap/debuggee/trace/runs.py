@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Changes
@@ -43,13 +42,13 @@ class TraceProgress:
     identity: CompileIdentity
     began_at_start: bool
     """Whether counting began with the attempt, not with a hook that was installed in the middle of it."""
-    last: dict[int, tuple[weakref.ref[Any], int]] = field(default_factory=dict)
+    last: dict[int, tuple[weakref.ref[object], int]] = field(default_factory=dict)
     """The last instruction index in each run of a function, by its interpreter's identity."""
     position: int = 0
     """How many instructions with a line were traced, inlined functions included."""
     visits: Counter[Visit] = field(default_factory=Counter)
     earlier_visits: Counter[Visit] = field(default_factory=Counter)
-    entered: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    entered: dict[int, weakref.ref[object]] = field(default_factory=dict)
     """Interpreters that were seen on the first line of their function, by identity."""
 
     def is_first_visit(self, visit: Visit) -> bool:
@@ -109,7 +108,7 @@ class ProgressOfTraces:
         """Start without traces."""
         self._of_thread = _Reported()
         # By identity: Dynamo's object for an attempt compares by value and cannot be hashed.
-        self._by_attempt: dict[int, tuple[weakref.ref[Any], TraceProgress]] = {}
+        self._by_attempt: dict[int, tuple[weakref.ref[object], TraceProgress]] = {}
         self._latest_of_compile: dict[str, TraceProgress] = {}
 
     def of(self, frame: TracedFrame, *, stops: bool) -> TraceProgress:

@@ -167,7 +167,7 @@ class TracedView(View):
             return None
         return None if real is None else proven(text_of(real))
 
-    def _tensor(self, node: Node) -> Any:
+    def _tensor(self, node: Node) -> object:
         try:
             return self.frame.real_value(node)
         except (NoRealValue, FeatureMissing) as problem:

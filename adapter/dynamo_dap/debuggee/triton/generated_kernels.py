@@ -47,7 +47,7 @@ def _watch(
     autotuner = sys.modules[_MODULE].CachingAutotuner
     own = autotuner.run
 
-    def run(self: object, *args: object, stream: object, benchmark_run: bool = False, **kwargs: object) -> Any:
+    def run(self: object, *args: object, stream: object, benchmark_run: bool = False, **kwargs: object) -> object:
         looked = None
         if not benchmark_run and observes_any():
             kernel = _kernel_of(self)

@@ -135,7 +135,7 @@ def _follow_launches(executor: Any) -> None:
     run, to_host = executor.__call__, executor._init_args_hst
 
     @functools.wraps(run)
-    def call(self: Any, *args: object, **kwargs: object) -> Any:
+    def call(self: Any, *args: object, **kwargs: object) -> object:
         launch = Launch(self.fn)
         is_programs = _observer is None or _observer.is_programs_launch()
         with LAUNCHES.running(launch, id(sys._getframe()), is_programs):

@@ -95,7 +95,7 @@ def watch(observer: LaunchObserver, programs: Observer) -> None:
         when_imported(_KERNELS, lambda: _watch_launches(sys.modules[_KERNELS].JITFunction))
 
 
-def _as_of_triton(function: Any) -> Any:
+def _as_of_triton(function: Any) -> object:
     """Disguise a function as the Triton function that it replaces: debugpy steps out of no file of ours."""
     function.__code__ = function.__code__.replace(co_filename=str(sys.modules[_KERNELS].__file__))
     return function
@@ -105,7 +105,7 @@ def _watch_launches(kernel: Any) -> None:
     own_run, own_call = kernel.run, kernel.__call__
 
     @functools.wraps(own_run)
-    def run(self: object, *args: object, grid: object, warmup: object, **kwargs: object) -> Any:
+    def run(self: object, *args: object, grid: object, warmup: object, **kwargs: object) -> object:
         looked = None if warmup else look_into(self, lambda: (args, kwargs, grid))
         if looked is None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
@@ -113,7 +113,7 @@ def _watch_launches(kernel: Any) -> None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
     @functools.wraps(own_call)
-    def call(self: object, *args: object, **kwargs: object) -> Any:
+    def call(self: object, *args: object, **kwargs: object) -> object:
         functions = _of_thread.functions
         if functions is None:
             return own_call(self, *args, **kwargs)

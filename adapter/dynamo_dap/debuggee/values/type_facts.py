@@ -52,7 +52,7 @@ def class_dictionary(cls: type) -> Any:
     return _type_dictionary(cls)
 
 
-def find_in_type(value: object, name: str) -> Any:
+def find_in_type(value: object, name: str) -> object:
     """Return the unbound attribute ``name`` of the class of ``value``; None if there is none."""
     for cls in mro_of(type(value)):
         dictionary = class_dictionary(cls)
@@ -76,7 +76,7 @@ def dictionary_descriptor(value: object) -> Any:
     return found if is_exactly(found, (types.GetSetDescriptorType, types.MemberDescriptorType)) else None
 
 
-def slots_of(value: object) -> Iterator[tuple[str, Any]]:
+def slots_of(value: object) -> Iterator[tuple[str, object]]:
     """Yield name and value of every filled slot, base classes first."""
     for cls in reversed(mro_of(type(value))):
         if not is_python_class(cls):
