@@ -45,9 +45,9 @@ class AbandonedAttempt:
         self._arguments: object = None
         self._state: Sequence[Callable[[], None]] = ()
         """Restores the random states from the beginning of its code, once that has run."""
-        self._context: Any = None
+        self._context: object = None
         """A copy of the ids of its compile and attempt."""
-        self._taken: list[tuple[dict[str, Any], Any]] = []
+        self._taken: list[tuple[dict[str, object], object]] = []
         """The inputs of its graphs, which torch 2.14 removes from an abandoned attempt's nodes."""
         self._guards: object = None
         """Its guards, which torch removes as well."""

@@ -222,7 +222,7 @@ def _line_of(text: str) -> int:
     return _texts.index(line) + 1
 
 
-def _call(frame: TracedFrame, statements: list[Any], values: dict[str, Tracker], line: int) -> Any:
+def _call(frame: TracedFrame, statements: list[Any], values: dict[str, Tracker], line: int) -> object:
     """Trace the statements as the body of a function that takes ``values``; return its result."""
     function = ast.parse("def changed(): pass").body[0]
     assert isinstance(function, ast.FunctionDef)
@@ -377,7 +377,7 @@ def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
     original, thread = SIZES.resolve(_SIZES), threading.get_ident()
     kinds = SIZES.resolve(_DYNAMIC)
 
-    def contexts(value: object, tx: Translator, source: object, *arguments: object, **named: object) -> Any:
+    def contexts(value: object, tx: Translator, source: object, *arguments: object, **named: object) -> object:
         context = original(value, tx, source, *arguments, **named)
         name = source_name(source) if threading.get_ident() == thread else None
         for each in changes:

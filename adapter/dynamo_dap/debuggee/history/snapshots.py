@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, overload
 
-from dynamo_dap.debuggee.torch_api.objects import SideEffects
+from dynamo_dap.debuggee.torch_api.objects import Instruction, SideEffects, Translator
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.traced.translator import Translator
 
 PUSHED: Mapping[str, int] = {
     "LOAD_CONST": 1,
@@ -33,7 +32,7 @@ PUSHED: Mapping[str, int] = {
 """How many values such an instruction pushes, by default; see ``only_pushes``."""
 QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES", "POP_TOP", "STORE_FAST", "SWAP"})
 """Instructions that change only the stack and variables, and continue in the same function."""
-NO_PROGRESS: Mapping[str, Any] = {}
+NO_PROGRESS: Mapping[str, object] = {}
 """The progress of functions that are not generators."""
 _OF_RESUMED_STACK = "__stack"
 """Prefix of the variables with which resume functions restore the stack: loading one deletes it."""
@@ -46,7 +45,7 @@ class PastFrame(NamedTuple):
     locals: dict[str, object]
     stack: Sequence[object]
     pointer: int | None
-    instruction: object
+    instruction: Instruction
     line: int
     blocks: Sequence[object]
     progress: Mapping[str, object]
@@ -144,7 +143,7 @@ _COUNTS = 5
 _LOADS = frozenset(name for name in PUSHED if name.startswith("LOAD_FAST"))
 
 
-def only_pushes(instruction: Any, own: Mapping[str, Any], *, is_inlined: bool) -> bool:
+def only_pushes(instruction: Instruction, own: Mapping[str, Any], *, is_inlined: bool) -> bool:
     """Return whether an instruction, one of ``PUSHED`` with a line, only pushes values on the stack.
 
     ``own`` are the interpreter's fields before it.
@@ -162,13 +161,13 @@ def only_pushes(instruction: Any, own: Mapping[str, Any], *, is_inlined: bool) -
     return is_inlined or bool(own["stack"] and not own.get("is_tracing_resume_prologue"))
 
 
-def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
+def where(translator: Translator, instruction: Instruction) -> tuple[int, Any, int]:
     """Return pointer, instruction and line of a function before an instruction with a line."""
     return translator.indexof[instruction] + 1, instruction, instruction.starts_line
 
 
 @cache
-def _marks() -> dict[type, Any]:
+def _marks() -> dict[type, object]:
     """Return the tracker to store for all trackers of a type: the NULLs on value stacks are alike."""
     null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
     return {} if null is None else {null: null()}
@@ -219,7 +218,7 @@ class Snapshots(Sequence[Snapshot]):
     def __init__(self, forgotten: int = 0) -> None:
         """Begin after ``forgotten`` earlier snapshots."""
         self._shared = _marks()
-        self.instructions: list[Any] = []
+        self.instructions: list[Instruction] = []
         """For each snapshot, its next instruction."""
         self.forgotten = forgotten
         """How many of the oldest were forgotten."""
@@ -249,7 +248,7 @@ class Snapshots(Sequence[Snapshot]):
         """``Snapshot.left`` of each snapshot that has any."""
         self._traced = array("q")
         """The numbers of snapshots from which ``PastTrace`` has a new state."""
-        self._tracers: list[Any] = []
+        self._tracers: list[object] = []
         self._counts = array("q")
         """Counts of the innermost graph's nodes and inputs, of guards, tracked objects, and saves of tensors."""
         self._effects: list[Any] = []
@@ -262,9 +261,9 @@ class Snapshots(Sequence[Snapshot]):
         """Snapshots at which a resume function restores its state: Dynamo counts no line there."""
         self._places: dict[int, tuple[int | None, Any, int]] = {}
         """Pointer, instruction and line, if the instruction does not give them."""
-        self._blocks: dict[int, tuple[Any, ...]] = {}
+        self._blocks: dict[int, tuple[object, ...]] = {}
         """The blocks around the instruction, if any."""
-        self._progress: dict[int, dict[str, Any]] = {}
+        self._progress: dict[int, dict[str, object]] = {}
         """The progress of generators."""
 
     @property

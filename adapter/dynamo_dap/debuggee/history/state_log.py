@@ -31,10 +31,10 @@ from dynamo_dap.debuggee.history.snapshots import (
 from dynamo_dap.debuggee.history.trace_changes import Change
 from dynamo_dap.debuggee.torch_api.graphs.graph import written_by
 from dynamo_dap.debuggee.torch_api.graphs.real_values import forget_values, restore_values
-from dynamo_dap.debuggee.torch_api.objects import Node, Output, ShapeEnv
+from dynamo_dap.debuggee.torch_api.objects import Node, Output, ShapeEnv, Translator
 from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.traced.translator import Translator, running_translators, with_callers
+from dynamo_dap.debuggee.torch_api.traced.translator import running_translators, with_callers
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import source_name, unwrapped
 
 MAXIMUM_SNAPSHOTS = 50_000
@@ -77,7 +77,7 @@ class StateLog:
         """Empty containers that ended functions share, by field name."""
         self._no_constants: dict[int, list[None]] = {}
         """Empty caches of constants that ended functions share, by number of constants."""
-        self._modules: Any = None
+        self._modules: object = None
         """The modules of the last ended function."""
         self._position = 0
         """The last snapshot's position: see ``Snapshot.position``."""
@@ -88,7 +88,7 @@ class StateLog:
         self._changes: list[Change] = []
         self._trace: PastTrace | None = None
         """The trace's shared state at the last full snapshot."""
-        self._tracer: Any = None
+        self._tracer: object = None
         """The innermost graph at that time, with its numbers of nodes and inputs."""
         self._nodes = self._inputs = 0
         # torch._dynamo.config: whether a graph break ends the trace of an inlined function as well.

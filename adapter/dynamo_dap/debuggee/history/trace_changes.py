@@ -53,14 +53,14 @@ class ChangeLog(Protocol):
     def has_change(self, kind: type, tracker: object) -> bool:
         """Return whether the last change was of this kind and tracker, with no snapshot since."""
 
-    def noted_in(self, tracer: object) -> Iterator[Any]:
+    def noted_in(self, tracer: object) -> Iterator[object]:
         """Yield names and value stacks of the snapshots in the body that ``tracer`` traces."""
 
 
 class Change:
     """The state of one of Dynamo's objects before a change; each ``swap`` exchanges it with the other state."""
 
-    tracker: Any = None
+    tracker: object = None
     is_realization = False
     """Whether Dynamo looked at an object of the program for the first time."""
     size = 0
@@ -112,7 +112,7 @@ class _PastIterator:
         self._over = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
         self._left = length_hint(iterator)
 
-    def again(self) -> Any:
+    def again(self) -> object:
         """Return an iterator at the position; its object has its old state."""
         over = {} if self._over is None else self._over
         views: dict[type, Any] = {_ITERATORS[1]: dict.values, _ITERATORS[2]: dict.items}
@@ -244,7 +244,7 @@ class _BodyChange(_FieldsChange):
         self._graphs = [each.swapped() for each in self._graphs]
 
 
-def _tensors_known_to(effects: SideEffects) -> list[Any]:
+def _tensors_known_to(effects: SideEffects) -> list[object]:
     """Return the trackers of tensors that the side effects know by identity."""
     return [each for each in effects.id_to_variable.values() if node_of(each) is not None]
 

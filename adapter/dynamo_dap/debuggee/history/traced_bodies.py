@@ -24,7 +24,7 @@ def values_in(graph: Graph, roots: Iterable[object]) -> list[object]:
 
 
 class _PastNode(NamedTuple):
-    node: Any
+    node: object
     fields: dict[str, object]
     users: dict[object, None]
     """The former entries of ``users``."""

@@ -382,7 +382,7 @@ class _Resolver(ast.NodeTransformer):
             node = graph.wanted_copy(form.node)
             self.needs_graph = True
 
-            def value(call: Call) -> Any:
+            def value(call: Call) -> object:
                 given: Any = call.graph(graph).value_of(node, count)
                 return given.detach() if is_tensor else given
 

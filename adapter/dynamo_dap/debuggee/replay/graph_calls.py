@@ -61,7 +61,7 @@ class GraphCall:
     """The generated code's frame at the call, before it applies the side effects of the traced code."""
     inputs: tuple[Any, ...]
     kept: KeptInputs
-    outputs: Any = None
+    outputs: object = None
     problem: Exception | None = None
     """The exception that the compiled graph raised."""
     number: int = field(default_factory=_TOKENS.__next__)
@@ -73,7 +73,7 @@ class GraphCall:
         return f"{os.getpid()}.{self.number}"
 
     @property
-    def given(self) -> tuple[Any, ...]:
+    def given(self) -> tuple[object, ...]:
         """The inputs, and the program's tensors that belong to the graph."""
         return self.graph.given(self.inputs)
 
@@ -83,7 +83,7 @@ class GraphCall:
         given = self.given
         return [given[at] for at in sorted(self.graph.written or ()) if at not in self.kept.left_out]
 
-    def before(self, tensor: object) -> Any:
+    def before(self, tensor: object) -> object:
         """Return the tensor of ``given`` with its contents before the call."""
         return with_earlier_memory(tensor, self.kept.memory)
 
@@ -109,7 +109,7 @@ class GraphCall:
 class KeptInputs:
     """The earlier contents of inputs that a call changes."""
 
-    memory: Mapping[object, Any]
+    memory: Mapping[object, object]
     """Copies, by the tensor's ``storage_of``."""
     left_out: tuple[int, ...]
     """Positions of written inputs that were too large to copy."""
@@ -212,7 +212,7 @@ class GraphCalls:
                     # The graph may be older than the hook that notes its attributes.
                     self._set(scope, name, _kept_by(scope.get(name)) if self._observers else ())
 
-    def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
+    def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[object], ...] = ()) -> None:
         """Observe the graph of newly generated code; ``attributes`` are the graph's own tensors."""
         if GRAPHS.problem is None:
             with self._lock:
@@ -230,7 +230,7 @@ class GraphCalls:
     def _reporting(self, graph: ObservedGraph) -> object:
         compiled = graph.compiled
 
-        def call(*inputs: object) -> Any:
+        def call(*inputs: object) -> object:
             if not self._observers or getattr(self._thread, "is_reporting", False) or not _can_be_read():
                 return compiled(*inputs)
             return self._report(graph, inputs, sys._getframe(1))

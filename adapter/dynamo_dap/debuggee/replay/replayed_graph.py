@@ -64,11 +64,11 @@ class ReplayedGraph:
         """The memory of the inputs to which the graph writes; known after a run."""
         self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
         """The properties of results that fake kernels of custom operators declared."""
-        self.call_inputs: dict[Node, Any] = {}
+        self.call_inputs: dict[Node, object] = {}
         """By placeholder: the compiled graph's input, as the call left it."""
         self._originals: dict[str, object] = {}
         """By name: the program's tensors that belong to the graph."""
-        self._attributes: dict[object, tuple[Any, Any]] = {}
+        self._attributes: dict[object, tuple[Any, object]] = {}
         """By memory that belongs to the graph: a copy, and the contents when the call began."""
         for node in self.nodes:
             if node.op == "placeholder":
@@ -153,7 +153,7 @@ class ReplayedGraph:
         torch = sys.modules["torch"]
         return isinstance(self.inputs.get(node), torch.nn.Parameter) or node in self._buffers
 
-    def attribute(self, target: str) -> Any:
+    def attribute(self, target: str) -> object:
         """Return a parameter, buffer, constant or submodule of the graph."""
         found = self.module
         for name in target.split("."):

@@ -156,6 +156,18 @@ class Output(Protocol):
         """Note torch's global switches."""
 
 
+class Instruction(Protocol):
+    """An ``Instruction`` (torch._dynamo.bytecode_transformation): Dynamo's own copy of one of Python's."""
+
+    opname: str
+    arg: int | None
+    argval: Any
+    target: Instruction | None
+    exn_tab_entry: Any
+    starts_line: Any
+    positions: Any
+
+
 class Translator(Protocol):
     """An ``InstructionTranslatorBase`` (torch._dynamo.symbolic_convert): interprets one function."""
 
@@ -163,9 +175,9 @@ class Translator(Protocol):
     symbolic_locals: dict[str, Any]
     stack: list[Any]
     block_stack: list[Any]
-    instructions: list[Any]
-    indexof: Mapping[Any, int]
-    current_instruction: Any
+    instructions: list[Instruction]
+    indexof: Mapping[Instruction, int]
+    current_instruction: Instruction
     instruction_pointer: int | None
     lineno: int
     inline_depth: int
@@ -321,6 +333,7 @@ CLASSES: dict[type, str] = {
     ShapeEnv: "torch.fx.experimental.symbolic_shapes:ShapeEnv",
     TracingContext: "torch._guards:TracingContext",
     Output: "torch._dynamo.output_graph:OutputGraph",
+    Instruction: "torch._dynamo.bytecode_transformation:Instruction",
     Translator: "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
 }
 """The classes of torch that they describe, except tensors, whose attributes are public."""

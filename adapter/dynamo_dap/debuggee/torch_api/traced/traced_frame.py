@@ -323,7 +323,7 @@ class TracedFrame:
         """Return the form of a tracker or an untouched input. Nothing is realized, guarded or added to the graph."""
         return tracker if isinstance(tracker, Unrealized) else form_of(self.translator, tracker)
 
-    def tracker_of(self, value: object) -> Tracker | None:
+    def tracker_of(self, value: object) -> Tracker:
         """Return a tracker without wrappers, or the tracker of a real object; None if Dynamo has not met it."""
         if is_tracker(value):
             return unwrapped(value)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.objects import Instruction, Translator
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import add_line_hook
-from dynamo_dap.debuggee.torch_api.traced.translator import Translator, is_in_resume_prologue
+from dynamo_dap.debuggee.torch_api.traced.translator import is_in_resume_prologue
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, cell_contents
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
@@ -77,7 +78,7 @@ class Trace:
         self._by_id[id(code)] = traced
         return traced
 
-    def store(self, translator: Translator, instruction: Any) -> None:
+    def store(self, translator: Translator, instruction: Instruction) -> None:
         """Note the newest assignment."""
         traced = self._by_id.get(id(translator.f_code))
         if traced is None or traced is self._unwanted or is_in_resume_prologue(translator):
@@ -142,7 +143,7 @@ class TraceNotes:
         if trace is not None:
             trace.line(translator)
 
-    def _stored(self, _: object, translator: Translator, instruction: object) -> None:
+    def _stored(self, _: object, translator: Translator, instruction: Instruction) -> None:
         trace = self._trace
         if trace is not None:
             trace.store(translator, instruction)

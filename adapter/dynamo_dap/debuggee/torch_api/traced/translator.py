@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.objects import Translator
 from dynamo_dap.debuggee.torch_api.traced.replays import begins_replay, replayed_call
-
-Translator = Any
-"""A ``torch._dynamo.symbolic_convert.InstructionTranslatorBase``."""
 
 _RUN = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.run"
 _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
@@ -29,9 +27,9 @@ IDENTITY = Feature("distinguishing attempts of a trace", _CONTEXT)
 RESTARTS = Feature("finding why an analysis was restarted", _COMPILE_FRAME)
 
 
-def with_callers(translator: Translator) -> Iterator[Translator]:
+def with_callers(translator: Translator) -> Iterator[Any]:
     """Yield the translator, the one into which it was inlined, and so on out to the frame being compiled."""
-    current = translator
+    current: Translator | None = translator
     while current is not None:
         yield current
         current = getattr(current, "parent", None)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.objects import Translator
 
-Tracker = Any
+Tracker = object
 """A ``VariableTracker``, or a real object or form that Dynamo keeps in its place; opaque to other packages."""
 
 _dictionary = object.__getattribute__
@@ -44,7 +44,7 @@ def class_names(tracker: object) -> tuple[str, ...]:
     return tuple(base.__name__ for base in type.__dict__["__mro__"].__get__(type(tracker)))
 
 
-def unwrapped(tracker: object) -> Any:
+def unwrapped(tracker: Tracker) -> Any:
     """Return the real tracker behind a lazy one that is realized already, else the tracker itself."""
     for _ in range(_WRAPPERS):
         cache = fields_of(tracker).get("_cache")
