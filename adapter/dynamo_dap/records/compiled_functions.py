@@ -150,7 +150,7 @@ def short_type(name: str) -> str:
     return _TYPES.get(name, name)
 
 
-def _value(value: Any, sizes: Sequence[int | None] | None = None) -> str:
+def _value(value: object, sizes: Sequence[int | None] | None = None) -> str:
     if isinstance(value, list | tuple):
         return visible(f"({', '.join(map(_value, value))})")
     tensor = next((each for each in _flat(value) if each.made_by.endswith(_TENSOR)), None)

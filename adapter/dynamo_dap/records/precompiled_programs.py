@@ -96,7 +96,7 @@ def read_precompiled_cache(path: Path) -> PrecompiledCache:
     return PrecompiledCache(visible(str(content.get("backend"))), visible(str(content.get("code_hash"))), entries)
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> dict[str, object]:
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             member = next((each for each in archive.infolist() if each.filename.endswith(f"/{_PICKLE}")), None)
@@ -117,7 +117,7 @@ def _bytes(value: object) -> bytes | None:
     return value if isinstance(value, bytes) else None
 
 
-def _literals(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+def _literals(tree: ast.Module) -> Iterator[tuple[str, object]]:
     """Yield the constants at the top of a module; the last assignment wins, as in torch."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

@@ -60,7 +60,7 @@ class Work:
     """The operations: ``relu (aten.relu.default)``."""
     nodes: tuple[Any, ...]
     """The nodes that the work is on."""
-    operation: Any
+    operation: object
     """A node, or an operation of the scheduler."""
     by: object
     """The torch function that is about to run."""

@@ -106,7 +106,7 @@ def lowerings_of(operation: Any) -> list[str]:
     return sorted(set(found))
 
 
-def _unwrapped(function: object) -> Any:
+def _unwrapped(function: object) -> object:
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function

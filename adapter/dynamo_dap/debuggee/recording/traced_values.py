@@ -95,7 +95,7 @@ class _Writer:
         self._frame = frame
         self.has_tensor = False
 
-    def text(self, value: Any, depth: int) -> str:
+    def text(self, value: object, depth: int) -> str:
         if not is_tracker(value):
             return self._object(value)
         form = self._frame.form_of(value)
