@@ -582,7 +582,7 @@ def test_options_are_set_at_the_prompt(environment: dict[str, str]) -> None:
         "(dynamo) set stance\n",
         'stance: "eager_on_recompile"\n',
         "did you mean aot_eager",
-        "stance: as the program says",
+        "stance: the program's own",
         "scaled 3.0",
     )
     assert '"stance" is "sometimes"' in ran.stdout

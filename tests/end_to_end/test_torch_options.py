@@ -69,7 +69,7 @@ def test_a_stance_changes_while_the_program_is_stopped(session: Session) -> None
     session.wait_for_stop("breakpoint", at="call")
     session.go_on(at="call")
     assert _recorded(session) == {}
-    assert session.request(SET_OPTION, {"text": "stance null"})["result"] == "stance: as the program says"
+    assert session.request(SET_OPTION, {"text": "stance null"})["result"] == "stance: the program's own"
     session.go_on(at="end")
     assert sorted(_recorded(session)) == ["scaled", "shifted"]
     assert session.run_to_end() == 0
@@ -79,7 +79,7 @@ def test_a_backend_is_used_in_place_of_the_programs(session: Session) -> None:
     session.launch("settings", "call", "end", backend="aot_eager")
     session.wait_for_stop("breakpoint", at="call")
     session.go_on(at="call")
-    assert _console(session, "%backend null") == "backend: as the program says"
+    assert _console(session, "%backend null") == "backend: the program's own"
     session.go_on(at="end")
     backends = {name: [one["backend"] for one in compiles] for name, compiles in _recorded(session).items()}
     assert backends == {"scaled": ["aot_eager", "eager"], "shifted": ["aot_eager"]}

@@ -140,7 +140,7 @@ def test_the_timeline_has_breaks_and_attempts(session: Session, breaking: Fixtur
     assert lines[:3] == ["first", "append", "call"]
     marks = {breaking.marker_at(each["line"]): each["mark"] for each in timeline["entries"] if "mark" in each}
     assert list(marks) == ["first", "after", "relu"]
-    assert "given up" in marks["first"]
+    assert "abandoned" in marks["first"]
     assert marks["relu"].startswith("after a graph break: ")
     numbers = [entry["snapshot"] for entry in timeline["entries"]]
     assert numbers == sorted(set(numbers))

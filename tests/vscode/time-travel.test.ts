@@ -152,7 +152,7 @@ test("graph breaks, attempts that were given up and breakpoints are marked in th
     await debug.waitForStop(at("train_step", BREAKING, await workspace.line(BREAKING, "before_loop")));
     await expect(debug.row("variables", "scaled ="), "this attempt had not come so far").toHaveCount(0);
     await compiles.show("Timeline");
-    await expect(compiles.row("Timeline", "total = x * 0")).toContainText("[attempt 1, given up");
+    await expect(compiles.row("Timeline", "total = x * 0")).toContainText("[attempt 1, abandoned");
     await debug.press("Shift+F5");
     await debug.waitForEnd();
 });

@@ -49,7 +49,7 @@ class TraceLogFollower:
         self.record: Record | None = None
         """The content read so far; None if no log is set."""
         self.path: Path | None = None
-        """The log, or the folder."""
+        """The log in the settings, or its folder."""
         self.mappings: Mappings = ()
 
     @property
@@ -72,7 +72,7 @@ class TraceLogFollower:
             self._reader, self._read, self.record, self.problem = None, None, None, None
 
     def poll(self, root: Path | None) -> bool:
-        """Read on; return whether there is something new to show. Relative paths are of ``root``."""
+        """Read the next piece; return whether there is something new to show. Relative paths start at ``root``."""
         if not self._settings.trace_log:
             return False
         if self._reader is None and not self._begins(root):
@@ -92,7 +92,7 @@ class TraceLogFollower:
         return True
 
     def _begins(self, root: Path | None) -> bool:
-        """Return whether the log has changed since it was read."""
+        """Begin to read the log if it has changed since it was read; return whether it has."""
         try:
             self.path = _resolved(self._settings.trace_log, root)
             log = chosen_log(self.path)

@@ -348,7 +348,7 @@ class BreakpointTable:
         """The data breakpoints that a trace can hit; ordinary Python alone hits changes of attributes."""
         return tuple(one for one in self.data if not (one.variable.is_path and one.access == CHANGED))
 
-    def known_of(self, ids: Sequence[int]) -> list[int]:
+    def existing(self, ids: Sequence[int]) -> list[int]:
         """Return the ``ids`` whose breakpoints still exist."""
         tables = self._tables
         groups = (*tables.by_path.values(), tables.functions, tables.data)

@@ -125,7 +125,7 @@ class EntryReader(Protocol):
         """Return the cache entries of one function and of its resume functions."""
 
     def body(self, function: str | None = None) -> EntriesBody:
-        """Return the cache entries of the functions with a name, or of all."""
+        """Return the cache entries of the functions called ``function``, or of all functions."""
 
     def forget(self, function_id: int, compile_id: str | None) -> int:
         """Forget an entry, or (None) all of a function; return how many. Raises ``NoSuchEntry``."""
@@ -227,7 +227,7 @@ class EagerDebugger(Protocol):
     def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
         """Resume the calling thread after a stop of the agent.
 
-        A ``step`` has one end, in whichever debugger reaches it first. Here it must end in the eager code that called
+        A ``step`` ends in the debugger that reaches its end first. In this one, that is in the eager code that called
         the agent's frames, or in ``stopped``, a frame of ordinary Python.
         Without a ``step`` the user chose to continue: cancel a step in progress here.
         """
@@ -345,7 +345,7 @@ class CachedCalls(Protocol):
         """Let all of them run without a stop. Runs on any thread."""
 
     def are_traced(self) -> bool:
-        """Return whether a trace stops such calls (``stop_in``); if not, ``prepare`` does everything."""
+        """Return whether such calls stop in a replay (``stop_in``). If not, only ``prepare`` acts on them."""
 
     def wants_step(self, step: Step) -> bool:
         """Return whether a step in progress may end in such a call."""
@@ -363,9 +363,10 @@ class CachedCalls(Protocol):
         """
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Stop at the call's breakpoints before it begins. Return None if the call cannot stop.
+        """Stop at the call's breakpoints before it begins; return the facts about the cache entry's calls.
 
-        Runs on the thread that makes the call. ``known`` is the result for an earlier call of the same cache entry.
+        Return None if the call cannot stop. ``known`` is the result for an earlier call of the same cache entry. Runs
+        on the thread that makes the call.
         """
 
     def are_compiled_wanted(self) -> bool:

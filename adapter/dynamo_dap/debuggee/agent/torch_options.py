@@ -1,7 +1,7 @@
 """Applies the options for torch when Dynamo is imported, and changes them while the program is stopped.
 
-Started and changed on the agent's reader thread; applied on the thread that imports Dynamo, if it is not imported yet.
-One per agent; the end of the session reverts its settings.
+The agent's reader thread sets options. If Dynamo is not imported yet, the thread that imports it applies them. One per
+agent; the end of the session reverts its settings.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TorchOptions:
         self._report = report
         self._options = CompilingOptions()
         self._undo: dict[str, Callable[[], None]] = {}
-        """The options in force, by name."""
+        """By the name of each option in force: the function that reverts it."""
         self._is_waiting = self._has_arrived = False
         self._lock = reentrant_lock("options of torch", Level.SETTINGS)
 
@@ -112,7 +112,7 @@ class TorchOptions:
 
     def _text(self, name: str) -> str:
         value = self._given(name)
-        written = msgspec.json.encode(value).decode() if value else "as the program says"
+        written = msgspec.json.encode(value).decode() if value else "the program's own"
         waits = value and name not in self._undo
         return f"{name}: {written}{' (when the program has imported Dynamo)' if waits else ''}"
 

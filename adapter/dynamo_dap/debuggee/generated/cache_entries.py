@@ -1,7 +1,7 @@
 """Describes the cache entries of compiled functions, as a response's body and as text, and removes them.
 
-Each request reads torch's tables, on the agent's reader thread or a thread of the program. ``Known`` has
-the facts of other packages about a compile (its graphs, why an entry was missed).
+Each request reads torch's tables, on the agent's reader thread or a thread of the program. ``CompileFacts`` has the
+facts of other packages about a compile (its graphs, why an entry was missed).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from dynamo_dap.protocol.cache_entries import (
 
 
 @dataclass(frozen=True)
-class Known:
+class CompileFacts:
     """The facts of other packages about compiles."""
 
-    say: Callable[[str], str]
+    guard_text: Callable[[str], str]
     """Translates a guard to plain words."""
     graphs: Callable[[CodeType, str], list[EntryGraph]]
     """A compile's recorded graphs, by compiled code and compile id."""
@@ -61,7 +61,7 @@ class Known:
     name: Callable[[CodeType, str], str | None]
     """The compiled function's name, as in reports: for a decorator's wrapper, the wrapped function's."""
     failed: Callable[[CodeType, str], list[str]]
-    """The failed guards of that compile's entry when a call was compiled again, in torch's words."""
+    """The guards of that compile's entry that failed when later calls were compiled again, in torch's words."""
     last_miss: Callable[[CodeType, str], EntryMiss | None]
     """Why that compile's entry was missed, the last time a call was compiled again."""
 
@@ -69,17 +69,17 @@ class Known:
 class CacheEntries:
     """Reads and removes cache entries. Implements ``agent.engine.EntryReader``."""
 
-    def __init__(self, codes: GeneratedCodes, known: Known, counted: Callable[[], bool]) -> None:
+    def __init__(self, codes: GeneratedCodes, known: CompileFacts, counted: Callable[[], bool]) -> None:
         """Take ``codes``, the generated codes; ``counted`` returns whether calls are being counted."""
         self._codes = codes
         self._known = known
-        self._counted = counted
+        self._are_calls_counted = counted
         self._ids: dict[int, tuple[int, weakref.ref[CodeType]]] = {}
         """A number for each function, by ``id``."""
         self._count = 0
 
     def body(self, function: str | None = None) -> EntriesBody:
-        """Return the cache entries of the functions with a name, or of all."""
+        """Return the cache entries of the functions called ``function``, or of all functions."""
         found = [code for code in functions_with_entries() if function is None or self._is_called(code, function)]
         return self._body_of(found)
 
@@ -125,7 +125,7 @@ class CacheEntries:
         return self._ids[key][0]
 
     def _function(self, code: CodeType, resumes: list[EntryResume]) -> CachedFunction:
-        """Describe ``code``. If it is a resume function, ``resumes`` are its callers."""
+        """Describe ``code``. If it is a resume function, ``resumes`` describes it for each entry that calls it."""
         path, line = _place_of(code)
         name, own_name = self._name_of(code), user_function_name(code)
         is_resumed = user_function_of(code) is not code
@@ -173,7 +173,7 @@ class CacheEntries:
         )
 
     def _calls(self, generated: GeneratedCode) -> int | None:
-        if not self._counted():
+        if not self._are_calls_counted():
             return None
         return sum(version.hits for version in self._codes.versions(generated))
 
@@ -181,7 +181,7 @@ class CacheEntries:
         for check in checks_of(entry, failed):
             place = None if check.place is None or is_dynamos_file(check.place.path) else check.place
             yield EntryGuard(
-                text=without_addresses(self._known.say(check.expression)),
+                text=without_addresses(self._known.guard_text(check.expression)),
                 expression=without_addresses(check.expression),
                 path=None if place is None else place.path,
                 line=None if place is None else place.line,
@@ -219,7 +219,7 @@ _WHEN = {
     "IF_NONE": ("not None", "None"),
     "IF_NOT_NONE": ("None", "not None"),
 }
-"""The tested value if a jump is not taken, and if it is."""
+"""By the end of a jump's name: the tested value if the jump is not taken, and if it is."""
 
 
 def _sides_of_branches(code: CodeType, offsets: set[int]) -> dict[int, tuple[int | None, str]]:

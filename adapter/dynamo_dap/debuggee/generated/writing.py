@@ -27,7 +27,7 @@ def write_local(frame: FrameType, name: str, value: object) -> None:
         # PEP 667: f_locals writes through.
         frame.f_locals[name] = value
         return
-    # f_locals is a copy, made at each access; the interpreter carries over the changes of the last one.
+    # Each access copies the variables into the dictionary f_locals. This call writes the changes back.
     copy = frame.f_locals
     copy[name] = value
     ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))

@@ -30,7 +30,7 @@ _INPUT = "grapharg"
 """The key in a placeholder's ``meta`` for its input."""
 
 ABANDONED = Feature(
-    "going back to attempts that Dynamo gave up", _OUTPUT, _RESTART, _BREAK, _TRACING, _COMPILING, _CONTEXT
+    "going back to attempts that Dynamo abandoned", _OUTPUT, _RESTART, _BREAK, _TRACING, _COMPILING, _CONTEXT
 )
 
 
@@ -44,7 +44,7 @@ class AbandonedAttempt:
         self._root: Any = None
         self._arguments: object = None
         self._state: Sequence[Callable[[], None]] = ()
-        """Restores the random states from the beginning of its code, once that has run."""
+        """Functions that restore the random states and torch's switches from the end of the compile; empty before."""
         self._context: object = None
         """A copy of the ids of its compile and attempt."""
         self._taken: list[tuple[dict[str, object], object]] = []
@@ -53,7 +53,7 @@ class AbandonedAttempt:
         """Its guards, which torch removes as well."""
         self.reason = ""
         """Torch's reason for abandoning it."""
-        self.is_given_up = self.ended_at_break = False
+        self.is_abandoned = self.ended_at_break = False
         root = getattr(self._output, "root_tx", None)
         if ABANDONED.problem is None and current_run().call is None and root is not None:
             self._root = root
@@ -67,13 +67,13 @@ class AbandonedAttempt:
         return TracedFrame(self._root)
 
     def _cleanup(self) -> None:
-        """Replace torch's cleanup of the attempt, at the end of its interpreter."""
+        """Run instead of torch's cleanup of the attempt, at the end of its interpreter."""
         problem = sys.exc_info()[1]
         if not isinstance(problem, ABANDONED.resolve(_RESTART)):
             self._output.__dict__.pop("cleanup", None)
             self._output.cleanup()
             return
-        self.is_given_up = True
+        self.is_abandoned = True
         self.reason = str(getattr(problem, "restart_reason", None) or type(problem).__name__)
         self.ended_at_break = isinstance(problem, ABANDONED.resolve(_BREAK))
         for tracer in self._output.tracers:
@@ -93,7 +93,7 @@ class AbandonedAttempt:
         self._taken, self._guards = [], None
 
     @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
+    def as_current_trace(self) -> Iterator[None]:
         """Make the attempt the thread's current trace inside this context."""
         self._restore()
         self._root.f_locals = self._arguments
@@ -105,7 +105,7 @@ class AbandonedAttempt:
 
     @property
     def can_outlive_compile(self) -> bool:
-        """Return whether changes can be noticed that the program makes after the compile."""
+        """Whether changes that the program makes after the compile can be noticed."""
         return DYNAMO_OFF.problem is None and READING.problem is None
 
     def outlive_compile(self) -> None:
@@ -118,10 +118,10 @@ class AbandonedAttempt:
 
     def close(self) -> None:
         """Let torch clean up the attempt, or do so now if Dynamo has abandoned it."""
-        if not self.is_given_up:
+        if not self.is_abandoned:
             self._output.__dict__.pop("cleanup", None)
             return
-        self.is_given_up = False
+        self.is_abandoned = False
         for tracer in self._output.tracers:
             tracer.graph.__dict__.pop("_clear_nodes", None)
             tracer.graph._clear_nodes()

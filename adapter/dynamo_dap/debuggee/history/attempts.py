@@ -64,20 +64,20 @@ class Attempt:
         return self.code is not None and self.code() is code
 
     @property
-    def is_given_up(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether Dynamo abandoned it for a restart, so that the program never runs its result."""
-        return self.abandoned is not None and self.abandoned.is_given_up
+        return self.abandoned is not None and self.abandoned.is_abandoned
 
     @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
+    def as_current_trace(self) -> Iterator[None]:
         """Make it the thread's current trace inside this context. Raises ``CannotReuse`` if that is impossible now."""
         if self.use is not None:
             with self.use():
                 yield
-        elif self.abandoned is None or not self.abandoned.is_given_up:
+        elif self.abandoned is None or not self.abandoned.is_abandoned:
             yield
         else:
-            with self.abandoned.looking():
+            with self.abandoned.as_current_trace():
                 yield
 
     def show(self, destination: Destination) -> None:
@@ -119,7 +119,7 @@ class Attempts:
         beginning: tuple[Attempt, Destination] | None = None
         while True:
             try:
-                with attempt.looking():
+                with attempt.as_current_trace():
                     destination = attempt.history.back(place, step, stops(attempt.history))
             except CannotReuse as problem:
                 assert beginning is not None, "one stands somewhere"
@@ -139,7 +139,7 @@ class Attempts:
         while True:
             end = now if attempt is self.present else Place(attempt.history.end)
             try:
-                with attempt.looking():
+                with attempt.as_current_trace():
                     found = attempt.history.forward(destination, end, step, stops(attempt.history))
             except CannotReuse:  # the trace is in use, or was dropped with the last breakpoint
                 found = None
@@ -175,10 +175,10 @@ class Attempts:
         if is_kept:  # a saved trace has one attempt
             return ", ".join(parts)
         is_restarted = run > 0 and index > 0 and self.all[index - 1] is not attempt.before
-        if attempt.is_given_up or is_restarted:
+        if attempt.is_abandoned or is_restarted:
             parts.append(f"attempt {run + 1}")
-        if attempt.is_given_up:
-            parts.append(f"given up: {_short(attempt.abandoned)}")
+        if attempt.is_abandoned:
+            parts.append(f"abandoned: {_short(attempt.abandoned)}")
         return ", ".join(parts)
 
 

@@ -47,7 +47,7 @@ def locals_before_break(frame: TracedFrame, attempt: Attempt) -> dict[str, Value
 def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
     """Return the variables of an attempt's outermost function when the attempt ended."""
     history = attempt.history
-    with contextlib.suppress(CannotReuse), attempt.looking():
+    with contextlib.suppress(CannotReuse), attempt.as_current_trace():
         history.show(history.end - 1)
         try:
             frame = history.chain(history.end - 1)[-1]

@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.history.snapshots import (
 )
 from dynamo_dap.debuggee.history.trace_changes import Change
 from dynamo_dap.debuggee.torch_api.graphs.graph import written_by
-from dynamo_dap.debuggee.torch_api.graphs.real_values import forget_values, restore_values
+from dynamo_dap.debuggee.torch_api.graphs.real_values import restore_values, set_values_aside
 from dynamo_dap.debuggee.torch_api.objects import Node, Output, ShapeEnv, Translator
 from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
@@ -517,7 +517,7 @@ class _Present:
             swap.set(shape_env, "guards", sizes.guards)
             swap.set(shape_env, "replacements", sizes.replacements)
             swap.set(shape_env, "var_to_range", sizes.ranges)
-        swap.callback(restore_values, output, forget_values(output))
+        swap.callback(restore_values, output, set_values_aside(output))
 
     def _cut(self, then: PastGraph) -> None:
         """Unlink the nodes added since. They need not be the last ones: inputs always come first in a graph."""

@@ -219,7 +219,7 @@ class StateLogs(CompileObserver):
 
     def _is_restart(self, progress: TraceProgress) -> bool:
         attempt = self._running
-        if attempt is None or not attempt.is_given_up or self._thread != threading.get_ident():
+        if attempt is None or not attempt.is_abandoned or self._thread != threading.get_ident():
             return False
         return bool(attempt.history.identity.compile_id == progress.identity.compile_id)
 
@@ -326,7 +326,7 @@ class StateLogs(CompileObserver):
         if last is not None and last.abandoned is not None:
             last.history.outlive_trace()
             try:
-                with last.looking():
+                with last.as_current_trace():
                     note_expressions(last.abandoned.frame)
             except Exception:  # noqa: BLE001  (whatever it is, the attempt must hold nothing of the program's)
                 log_exception("keeping the guards of an attempt")

@@ -140,7 +140,7 @@ class TraceStops:
                     if self._hold(again, top):
                         return
                     continue
-                with attempt.looking():
+                with attempt.as_current_trace():
                     attempt.show(destination)
                     stop = self._stop_at(attempts, attempt, destination, now, top)
                     was_changed = self._hold(stop, top, is_over=attempt is not attempts.present)
@@ -162,7 +162,7 @@ class TraceStops:
         if remark is not None:
             text = remark if stop.description is None else f"{stop.description}: {remark}"
             return replace(stop, reason="step", description=text, text=text, hit_breakpoint_ids=[])
-        left = self._host.breakpoints.known_of(stop.hit_breakpoint_ids)
+        left = self._host.breakpoints.existing(stop.hit_breakpoint_ids)
         if stop.reason == "breakpoint" and stop.hit_breakpoint_ids and not left:
             return replace(stop, reason="step", text=stop.description, hit_breakpoint_ids=left)
         return replace(stop, hit_breakpoint_ids=left)
@@ -172,7 +172,7 @@ class TraceStops:
 
         The user may have removed its breakpoints meanwhile.
         """
-        left = self._host.breakpoints.known_of(destination.hit)
+        left = self._host.breakpoints.existing(destination.hit)
         is_step = destination.reason == "breakpoint" and destination.hit and not left
         return replace(destination, reason="step" if is_step else destination.reason, hit=left)
 
@@ -207,7 +207,7 @@ class TraceStops:
                 if found is None:
                     return
                 destination = furthest = found
-            with attempt.looking():
+            with attempt.as_current_trace():
                 attempt.show(destination)
                 is_past = attempt is not present or destination is not furthest
                 stop = self._stop_at(attempts, attempt, destination, furthest.place if is_past else None, top)

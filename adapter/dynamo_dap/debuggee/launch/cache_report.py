@@ -18,7 +18,7 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.engine import EntryReader
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.generated.cache_entries import NOTHING, CacheEntries, Known
+from dynamo_dap.debuggee.generated.cache_entries import NOTHING, CacheEntries, CompileFacts
 from dynamo_dap.debuggee.generated.known_code import GeneratedCodes
 from dynamo_dap.debuggee.recording.function_names import own_function
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
@@ -34,10 +34,10 @@ from dynamo_dap.records.raced_compiles import accepts_now
 from dynamo_dap.records.texts import readable_graph
 
 
-def known_of(record: Record) -> Known:
+def facts_of(record: Record) -> CompileFacts:
     """Return a record's facts about cache entries."""
-    return Known(
-        say=guard_text,
+    return CompileFacts(
+        guard_text=guard_text,
         graphs=lambda code, compile_id: record.read(lambda _: _graphs(_compile(record, code, compile_id))),
         backend=lambda code, compile_id: record.read(lambda _: _backend(_compile(record, code, compile_id))),
         failed=lambda code, compile_id: record.read(
@@ -96,7 +96,7 @@ def _last_miss(function: CompiledFunction | None, compile_id: str) -> EntryMiss 
 class CountedEntries(CacheEntries):
     """The cache entries in a debug session; their calls are counted from the first request on."""
 
-    def __init__(self, codes: GeneratedCodes, known: Known, engine: Any) -> None:
+    def __init__(self, codes: GeneratedCodes, known: CompileFacts, engine: Any) -> None:
         """Take ``engine``, the run-time engine, which counts the calls."""
         super().__init__(codes, known, lambda: engine.counts_calls)
         self._engine = engine
@@ -126,7 +126,7 @@ class _OwnEntries:
         self._notifier = Notifier(self._about_to_run, log_exception)
         if NOTIFICATION.problem is None:
             self._notifier.install()
-        self.entries = CacheEntries(self._codes, known_of(recorder.record), lambda: self._notifier.is_installed)
+        self.entries = CacheEntries(self._codes, facts_of(recorder.record), lambda: self._notifier.is_installed)
 
     def _about_to_run(self, code: CodeType) -> None:
         self._codes.add(code).hits += 1

@@ -161,7 +161,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
         from dynamo_dap.debuggee.eager.attribute_watch import AttributeWatch
         from dynamo_dap.debuggee.generated.engine import RunTimeEngine
-        from dynamo_dap.debuggee.launch.cache_report import CountedEntries, known_of
+        from dynamo_dap.debuggee.launch.cache_report import CountedEntries, facts_of
         from dynamo_dap.debuggee.launch.recording import make_explorer, make_recorder
         from dynamo_dap.debuggee.launch.recording_calls import HeldCalls
         from dynamo_dap.debuggee.recording.compile_progress import CompileProgress
@@ -193,7 +193,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         run_time = RunTimeEngine(agent, crash_folder, compile_time.cached_calls, compile_time.backward_passes)
         agent.add_engine(run_time)
         agent.add_engine(AttributeWatch(agent))
-        agent.cache_entries = CountedEntries(run_time.codes, known_of(recorder.record), run_time)
+        agent.cache_entries = CountedEntries(run_time.codes, facts_of(recorder.record), run_time)
         agent.call_saver = HeldCalls()
         never_compile_own_functions()
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)

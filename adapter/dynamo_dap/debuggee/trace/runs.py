@@ -57,7 +57,7 @@ class TraceProgress:
         return self.visits[visit] > self.earlier_visits[visit]
 
     @property
-    def given_up_visits(self) -> Counter[Visit]:
+    def abandoned_visits(self) -> Counter[Visit]:
         """Return the visits of earlier attempts that this one did not make."""
         return self.earlier_visits - self.visits
 
@@ -143,7 +143,7 @@ class ProgressOfTraces:
         progress, code = thread.progress, thread.code
         thread.progress = thread.code = None
         if progress is not None and code is not None:
-            given_up = progress.given_up_visits
+            given_up = progress.abandoned_visits
             thread.owed += given_up
             thread.owners += (code,) if given_up else ()
         if not thread.owners:
@@ -160,7 +160,7 @@ class ProgressOfTraces:
     def are_visits_owed(self) -> bool:
         """Return whether a call that begins now may reach breakpoints that were reported already."""
         thread = self._of_thread
-        return bool(thread.owed or (thread.progress is not None and thread.progress.given_up_visits))
+        return bool(thread.owed or (thread.progress is not None and thread.progress.abandoned_visits))
 
     def take_reported(self, visit: Visit) -> bool:
         """Return whether a visit was reported when its function was inlined, so that it is not reported again."""
@@ -173,7 +173,7 @@ class ProgressOfTraces:
     def final_visits(self) -> Counter[Visit] | None:
         """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same."""
         progress = self._of_thread.progress
-        return None if progress is None or not progress.given_up_visits else progress.visits
+        return None if progress is None or not progress.abandoned_visits else progress.visits
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class MinifyingProcess:
     """Waits for the first compile that fails; one per process."""
 
     def __init__(self, folder: Path, on_end: Callable[[str, str | None], None]) -> None:
-        """End the process by ``on_end``, which gets the compile's and the minifier's failure."""
+        """Call ``on_end`` to end the process; it gets the failures of the compile and of the minifier."""
         self._folder = folder
         self._on_end = on_end
         self._backend: object = None
@@ -57,7 +57,7 @@ class MinifyingProcess:
         """The backend's name. A backend that is a function may have none."""
 
     def begin(self) -> None:
-        """Wait for Dynamo. Before the program."""
+        """Watch compiles once Dynamo is imported. Called before the program runs."""
         when_imported(_AFTER_DYNAMO, self._watch_dynamo)
         when_imported(_AFTER_AOT, lambda: self._watch_writing(_AFTER_AOT))
 
@@ -97,7 +97,7 @@ class MinifyingProcess:
         else:
             status, problem = self._forked(script, error, is_isolated=False)
             if status < 0:
-                sys.stderr.write(f"an attempt has killed the process (signal {-status}): each gets its own now\n")
+                sys.stderr.write(f"signal {-status} ended the minifier: now each attempt gets its own process\n")
                 problem = self._forked(script, error, is_isolated=True)[1]
         self._on_end(error, problem)
 
@@ -161,8 +161,8 @@ class MinifyingProcess:
 class _ReturnsModules:
     """Calls a backend, and wraps a returned function in a module.
 
-    Torch reads the parameters of a backend's result. If the result is a function, torch takes the resulting error for a
-    failing compile, and accepts wrong results.
+    Torch reads the parameters of a backend's result. If the result is a function, this raises, and torch takes the
+    error for a failing compile.
     """
 
     def __init__(self, backend: Any) -> None:
@@ -208,9 +208,9 @@ def _replace_compile_lock() -> None:
 
 
 def _on_new_thread(run: Callable[[], None]) -> None:
-    """Call a function where no mode, trace or pool of threads of the present thread exists; a fork keeps these.
+    """Call a function on a new thread, without the modes, trace and pools of threads of this one, which a fork keeps.
 
-    Torch's settings are context variables.
+    The new thread gets torch's settings, which are context variables.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,))
     thread.start()
@@ -237,7 +237,7 @@ def _change_minifier(*, is_isolated: bool) -> None:
 
     def fails_on_thread(fails: Callable[..., bool]) -> Callable[..., bool]:
         def attempt(*arguments: object) -> bool:
-            # Torch keeps the metrics of a compile by thread, and fails if two backward passes are compiled in one.
+            # Torch keeps the metrics of a compile by thread, and fails if one thread compiles two backward passes.
             answers: list[bool] = []
             _on_new_thread(lambda: answers.append(fails(*arguments)))
             return bool(answers) and answers[-1]
@@ -251,7 +251,7 @@ def _change_minifier(*, is_isolated: bool) -> None:
         sys.stderr.write(f"Started off with {before} nodes\n")
         try:
             graph, given = smaller_graph(graph, given, fails) or (graph, given)
-        except Exception:  # noqa: BLE001  (whatever an operation raises that runs by itself: torch starts from all)
+        except Exception:  # noqa: BLE001  (an operation may raise anything when run alone; torch then starts from the whole graph)
             traceback.print_exc()
         if len(graph.graph.nodes) < before:
             sys.stderr.write(f"SUCCESS: Went from {before} to {len(graph.graph.nodes)} nodes\n")
@@ -285,7 +285,7 @@ def _with_backend(program: str, name: str, backend: object) -> str:
     begin = next((number for number, line in enumerate(lines) if line.startswith(("def ", "async def "))), None)
     if begin is None or function.__name__ != name:
         return program
-    header = "# The program's backend, without the names that it uses of its module.\nimport torch\n\n\n"
+    header = "# The program's backend. The names of its module that it uses are missing.\nimport torch\n\n\n"
     return f"{header}{''.join(lines[begin:])}\n\ntorch._dynamo.register_backend({name}, name={name!r})\n\n{program}"
 
 

@@ -1,7 +1,7 @@
 """Computes real values of a paused trace: its graph's nodes run on the call's own inputs.
 
-A ``RealValues`` lives as long as its trace, and holds the results of its nodes. Runs on
-the tracing thread, while the program is held.
+A ``RealValues`` lives as long as its trace, and holds the results of its nodes. Runs on the tracing thread, while the
+program is held.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def real_values_of(output: Output) -> RealValues:
 _of_traces: WeakKeyDictionary[object, RealValues] = WeakKeyDictionary()
 
 
-def forget_values(output: Output) -> RealValues | None:
+def set_values_aside(output: Output) -> RealValues | None:
     """Set the real values of a trace aside; return them for ``restore_values``."""
     return _of_traces.pop(output.root_tracer, None)
 
 
 def restore_values(output: Output, values: RealValues | None) -> None:
     """Restore real values that were set aside."""
-    others = forget_values(output)
+    others = set_values_aside(output)
     if others is not None:
         others.close()
     if values is not None:
@@ -153,7 +153,7 @@ class RealValues:
     def _is_cheap(self, graph: Graph) -> bool:
         """Return whether a graph so far is short and its results are small; checked once per state of a graph."""
         count = len(graph.nodes)
-        # By number: a node that is held here would keep its trace alive.
+        # Compare ids: a reference to a node would keep its trace alive.
         state = id(graph), count, id(next(iter(reversed(graph.nodes)), None))
         known, is_cheap = self._cheapness
         if known != state:
@@ -194,7 +194,7 @@ class RealValues:
 
 _CHEAP_NODES = 256
 _CHEAP_ELEMENTS = 16384
-"""Maximum elements of each intermediate result: such an operation takes microseconds, without further threads."""
+"""Maximum elements of each intermediate result: such an operation takes microseconds, and starts no threads."""
 
 
 def _only_reads(node: Node) -> bool:
@@ -309,10 +309,10 @@ def set_version(placeholder: Node, version: int | None) -> None:
 
 
 def _operand(tracer: Tracer, placeholder: Node) -> Any:
-    """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
+    """Return the node outside of a higher-order operator's body that the body captured as ``placeholder``.
 
-    Values that the operator itself makes for its body have no such node: a slice, a carried value, a gradient. The
-    placeholder's FakeTensor does not identify it: torch uses an output's FakeTensor for the gradient as well.
+    A value that the operator itself makes for its body has no such node: a slice, a carried value, a gradient. Do not
+    look for a node with the same FakeTensor: torch uses the FakeTensor of an output for its gradient, too.
     """
     lifted = getattr(tracer, "lifted_freevars", {})
     outer = next((outer.node for outer, inner in lifted.items() if inner.node is placeholder), None)
