@@ -34,7 +34,7 @@ ARGUMENTS: dict[str, type[Struct]] = {
     "setInstructionBreakpoints": SetInstructionBreakpointsArguments,
     "setExceptionBreakpoints": SetExceptionBreakpointsArguments,
 }
-"""The type of their arguments: any other list would break that of the other client."""
+"""The types of their arguments; a list of another form would make the other client's list invalid."""
 
 Arguments = dict[str, Any]
 _Key = tuple[str, str]
@@ -45,7 +45,7 @@ class _Wanted:
 
     def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
-        """The path as first given: a file may have two names."""
+        """Of the first request: its path stays in use if a client names the file in another way."""
         self.given: dict[Hashable, list[Arguments]] = {}
         self.ids: dict[Hashable, list[int | None]] = {}
 

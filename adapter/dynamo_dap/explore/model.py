@@ -16,7 +16,7 @@ VERSION = 1
 
 
 class Part(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """Lines of a document that form one thing: a node, an operation, a kernel, a kernel call."""
+    """Lines of a document that belong together: a node, an operation, a kernel, a kernel call."""
 
     name: str
     """Unique in its document."""

@@ -805,7 +805,7 @@ export interface SizeReason {
     place?: Place;
 }
 
-/** Lines of a document that form one thing: a node, an operation, a kernel, a kernel call. */
+/** Lines of a document that belong together: a node, an operation, a kernel, a kernel call. */
 export interface Part {
     /** Unique in its document. */
     name: string;

@@ -73,7 +73,7 @@ _NAMED_INPUT = re.compile(r"input name: (?P<name>\S+?)\.? data pointer changed")
 
 
 def read_reason(message: str) -> Reason:
-    """Return the event of a torch sentence about a CUDA graph; of several inputs the first."""
+    """Return the meaning of torch's sentence about a CUDA graph; if it lists several inputs, that of the first."""
     text = _SKIPPING.sub("", message.strip(" \n") if message.strip() else "")
     if message.endswith(_NO_CUDA):
         return Reason(CPU, "no tensor of the graph is on a CUDA device")
@@ -88,7 +88,7 @@ def read_reason(message: str) -> Reason:
 
 
 def read_mismatch(message: str) -> Reason:
-    """Return why a recording does not match a call: the input at another address, or the live output."""
+    """Return why a recording does not match a call: an input at another address, or an output that is still alive."""
     reason = read_reason(message)
     return Reason(reason.cause, _changed(reason.text), reason.place, reason.function)
 
