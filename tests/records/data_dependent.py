@@ -39,7 +39,25 @@ CASES = [
         "y.shape[0] == 0", "y.shape[0] = 4", "operator.getitem",
     ),
     DataCase(
+        "matrix",
+        "y = x.reshape(3, 2)[mask[::2]]  #@made_matrix\nif y.numel() == 0:  #@matrix\n    return x.sum()\n"
+        "return y.mean()",
+        "y.numel() == 0", "y.shape[0] = 2", "operator.getitem",
+    ),
+    DataCase(
         "item", "n = (x < 3).sum().item()  #@made_item\nif n > 2:  #@item\n    return x * n\nreturn x",
+        "n > 2", "n = 3", "item",
+    ),
+    DataCase(
+        "listed",
+        "counts = torch.stack([mask.sum(), (x < 3).sum()]).tolist()  #@made_listed\n"
+        "if counts[1] > 2:  #@listed\n    return x + 1\nreturn -x",
+        "counts[1] > 2", "counts[1] = 3", "item",
+    ),
+    DataCase(
+        "captured",
+        "n = (x < 3).sum().item()  #@made_captured\nspread = sum(each * n for each in (x, -x))\n"
+        "if n > 2:  #@captured\n    return x + spread\nreturn -x",
         "n > 2", "n = 3", "item",
     ),
     DataCase(
@@ -146,7 +164,10 @@ else:
 _CONDS = {
     "rows": ("if found.shape[0] > 2:", "return torch.cond(found.shape[0] > 2, lambda: x + 1, lambda: x.clone())"),
     "empty": ("if y.numel() == 0:", "return torch.cond(y.numel() == 0, lambda: x.sum(), lambda: y.mean())"),
+    "matrix": ("if y.numel() == 0:", "return torch.cond(y.numel() == 0, lambda: x.sum(), lambda: y.mean())"),
     "item": ("if n > 2:", "return torch.cond(n > 2, lambda: x * n, lambda: x.clone())"),
+    "listed": ("if counts[1] > 2:", "return torch.cond(counts[1] > 2, lambda: x + 1, lambda: -x)"),
+    "captured": ("if n > 2:", "return torch.cond(n > 2, lambda: x + spread, lambda: -x)"),
     "multiple": ("if n % 4 != 0:", "return torch.cond(n % 4 != 0, lambda: -x, lambda: x.clone())"),
     "arithmetic": ("if 2 * n > x.shape[0]:", "return torch.cond(2 * n > x.shape[0], lambda: x.clone(), lambda: -x)"),
     "two": (

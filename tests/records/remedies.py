@@ -222,6 +222,26 @@ PROGRAMS = [
         origin="for row in range(x.shape[0]):",
     ),
     Program(
+        "loop_over_data",
+        COMPILED + "def refine(x, budget):\n    n = budget.max()\n    for _ in range(int(n)):\n        x = x + 1\n"
+        "    return x\n\n\ndef main():\n    budgets = ((1, 3), (2, 4), (5, 1))\n"
+        "    return [refine(torch.ones(3), torch.tensor(each)) for each in budgets]\n",
+        advice="needs the number itself",
+        edit=("    for _ in range(int(n)):\n        x = x + 1\n    return x", "    return x + n"),
+        cause="intermediate value 1: 3, 4, 5",
+        origin="for _ in range(int(n)):",
+    ),
+    Program(
+        "computed_length_compared",
+        COMPILED + "def fn(x, seen):\n    keys = torch.cat([seen, x])\n"
+        "    return keys.sum(0) if keys.shape[0] == 8 else keys.sum(0)\n\n\n"
+        "def main():\n    return [fn(torch.ones(1, 2), torch.ones(n, 2)) for n in (3, 4, 5, 7)]\n",
+        advice="the code compares it with this value",
+        edit=(" if keys.shape[0] == 8 else keys.sum(0)", ""),
+        cause="1 + seen.shape[0]: not 8, 8",
+        origin="if keys.shape[0] == 8",
+    ),
+    Program(
         "growing_cache",
         COMPILED + "def fn(x, cache):\n    return torch.stack([*cache, x]).sum(0)\n\n\n"
         "def main():\n    cache, found = [], []\n    for _ in range(5):\n"

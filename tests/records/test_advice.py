@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.items import Item, Kind
+from tests.client.environments import alone
 from tests.client.fixtures import Fixture
 from tests.records.test_reports import command
 
@@ -47,7 +51,11 @@ for length in range(2, 12):
 def _items(folder: Path, text: str) -> list[Item]:
     (folder / "program.py").write_text(text, encoding="utf-8")
     command("run", "program.py", folder=folder)
-    return what_to_do(read_record(next(folder.rglob(f"*{SUFFIX}"))))
+    return what_to_do(_record(folder))
+
+
+def _record(folder: Path) -> Record:
+    return read_record(next(folder.rglob(f"*{SUFFIX}")))
 
 
 def test_a_break_inside_torch_is_at_the_users_line(tmp_path: Path) -> None:
@@ -96,3 +104,38 @@ def test_only_a_parameter_is_to_be_marked_as_dynamic(tmp_path: Path) -> None:
     """A local variable of before a graph break is made inside the compiled function, where no mark is possible."""
     changed = [item for item in _items(tmp_path, CUT) if item.subject == "size 1 of x"]
     assert [("before a graph break" in each, "mark_dynamic" in each) for each in changed[0].advice] == [(True, False)]
+
+
+DECODER = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def step(x, past):
+    keys = torch.cat([past, x])
+    if keys.shape[0] CONDITION:  #@asked
+        keys = keys * 1.0
+    return keys
+
+
+past = torch.ones(4, 2)
+for _ in range(6):
+    torch._dynamo.mark_dynamic(past, 0OPTIONS)
+    past = step(torch.ones(1, 2), past)
+print(past.sum().item())
+"""
+
+
+@pytest.mark.parametrize(("condition", "options"), [("== 8", ""), ("% 8 == 0", ", min=2, max=64")])
+def test_a_declaration_that_a_line_contradicts_names_the_line(tmp_path: Path, condition: str, options: str) -> None:
+    text = DECODER.replace("CONDITION", condition).replace("OPTIONS", options)
+    program = tmp_path / "program.py"
+    program.write_text(text, encoding="utf-8")
+    assert alone(program, check=False).returncode == 1
+    command("run", "program.py", folder=tmp_path, check=False)
+    (item,) = [one for one in what_to_do(_record(tmp_path)) if one.kind is Kind.FAILED]
+    assert item.place is not None
+    assert (item.place.path, item.place.line) == (str(program), Fixture(program).line("asked"))
+    assert any("maybe_mark_dynamic instead of mark_dynamic" in advice for advice in item.advice)
+    program.write_text(text.replace(f"mark_dynamic(past, 0{options})", "maybe_mark_dynamic(past, 0)"), encoding="utf-8")
+    assert alone(program).stdout == "20.0\n", "the advice helps"

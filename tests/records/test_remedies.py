@@ -39,7 +39,7 @@ def test_the_page_has_the_score(found: dict[str, Any]) -> None:
 
 
 def test_what_needs_the_number_itself_is_not_to_be_marked(found: dict[str, Any]) -> None:
-    for name in ("loop_over_a_number", "loop_over_a_size", "asked_for_a_size", "parameter_given"):
+    for name in ("loop_over_a_number", "loop_over_a_size", "loop_over_data", "asked_for_a_size", "parameter_given"):
         advice = found[name]["advice"]
         assert not any("mark_dynamic" in line or "dynamic=True" in line for line in advice), (name, advice)
 

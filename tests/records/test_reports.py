@@ -606,6 +606,14 @@ CHANGED_ONCE = """\
 import torch
 
 
+class Mode:
+    pass
+
+
+class OtherMode:
+    pass
+
+
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -625,9 +633,14 @@ for call in range(4):
 """
 
 
-def test_an_attribute_that_changed_once_causes_one_compile(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [('"first"', '"later"'), ("torch.sin", "torch.cos"), ("int", "str"), ("Mode()", "OtherMode()")],
+)
+def test_an_attribute_that_changed_once_causes_one_compile(tmp_path: Path, first: str, later: str) -> None:
     """The first compile refuses the later value in each call, although each other compile was made with it."""
-    (tmp_path / "program.py").write_text(CHANGED_ONCE, encoding="utf-8")
+    text = CHANGED_ONCE.replace('"first"', first).replace('"later"', later)
+    (tmp_path / "program.py").write_text(text, encoding="utf-8")
     command("run", "program.py", folder=tmp_path)
     items = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
     assert {item.subject: len(item.compiles) for item in items} == {"len(self.seen)": 2, "self.mode": 1}

@@ -47,3 +47,38 @@ test("a recompile's fix is one click away at the stop", async ({ vscode, workspa
     await debug.waitForEnd();
     await expect(link, "the stop is over").toHaveCount(0);
 });
+
+const BRANCH = `import torch
+
+
+@torch.compile(backend="eager")
+def gate(x):
+    if x.sum() > 2:
+        return x * 2
+    return x
+
+
+print(gate(torch.ones(3)).sum().item())
+`;
+
+test("a click at a stop at a branch on a tensor tries torch.cond, and a click applies it", async ({ vscode, workspace, picture }) => {
+    const { debug, editor, page } = vscode;
+    await workspace.write("gated.py", BRANCH);
+    await vscode.openFile("gated.py");
+    await editor.setBreakpoint(1);
+    await vscode.startDebugging();
+    await debug.waitForStop(/<module> gated.py 1:/);
+    await (await debug.reveal("breakpoints", "Graph Breaks")).getByRole("checkbox").click();
+    await debug.press("F5");
+    await debug.waitForStop(/^gate gated.py 6:/);
+    const link = editor.area.locator(".codelens-decoration a", { hasText: "Have both branches in the graph: torch.cond" });
+    await expect(link).toBeVisible(LATE);
+    await link.click();
+    const result = page.locator(".notification-toast", { hasText: "torch.cond: It helps, and the result is the same" });
+    await expect(result).toBeVisible(LATE);
+    await picture("stop-branch-fix");
+    await result.getByRole("button", { name: "Apply" }).click();
+    await expect.poll(() => editor.text()).toContain("return torch.cond(x.sum() > 2, lambda: x * 2, lambda: x.clone())");
+    await debug.press("F5");
+    await debug.waitForEnd();
+});

@@ -54,6 +54,7 @@ def _failures(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
                 Kind.FAILED,
                 title,
                 [problem],
+                _about_violation(problem),
                 place=place,
                 callers=callers,
                 compiles=[compiled.id],
@@ -61,6 +62,16 @@ def _failures(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
                 function=function.name,
                 subject=problem.splitlines()[0],
             )
+
+
+def _about_violation(problem: str) -> list[str]:
+    """Return advice on code that contradicts a declaration of sizes."""
+    if not problem.startswith("ConstraintViolationError"):
+        return []
+    return [
+        "change the line so that it holds for every size that was declared, or declare fewer",
+        "with torch._dynamo.maybe_mark_dynamic instead of mark_dynamic, these sizes compile separately",
+    ]
 
 
 def _limits(functions: Iterable[CompiledFunction]) -> Iterator[Item]:

@@ -5,12 +5,13 @@ Torch reports one failed guard of each earlier compile. Here the values of one o
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from dynamo_dap.protocol.texts import roots_of
+from dynamo_dap.protocol.texts import NOT_PYTHON, roots_of
 from dynamo_dap.records.constant_sizes import about_constant
 from dynamo_dap.records.items import Item, Kind, called, caller_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure, Place
@@ -34,7 +35,11 @@ _CACHE = re.compile(
     r"^(?P<root>.*?(?:cache|past_key|\bkv\b|\bpast(?=[\[)]))\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE
 )
 _SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")
+_SIZE_IN = re.compile(r"\.size\(\)\[(\d+)\]")
 _INTERMEDIATE = re.compile(r"___stack\d+")
+_COMPUTED = re.compile(r" [-+%] |\*|//")
+_COMPARED = re.compile(r"(?P<name>.*\.size\(\)\[\d+\].*) (?P<how>[=!]=|[<>]=?) (?P<last>-?\d+)")
+_WORDS = {"==": "", "!=": "not ", "<=": "at most ", "<": "less than ", ">=": "at least ", ">": "more than "}
 _EMPTY = re.compile(r"not (?P<name>[\w.\[\]'\"]+)")
 _KEYS = re.compile(r"list\(dict\.keys\((?P<name>.+)\)\)\[\d+\] == (?P<then>.+)")
 _PRESENT = re.compile(r"(?P<key>'[^']*'|\d+) is (?P<absent>not )?in (?P<name>[\w.\[\]']+)")
@@ -54,7 +59,7 @@ CONSTANTS = f"{PAGES}compile/programming_model.recompilation.html#wrapping-const
 def subject_of(expression: str) -> str:
     """Return a specialized expression as changes name it: ``size 0 of x``."""
     size = _SIZE_OF.fullmatch(expression)
-    return expression if size is None else f"size {size['index']} of {size['name']}"
+    return _shown(expression if size is None else f"size {size['index']} of {size['name']}")
 
 
 def listed(names: list[str]) -> str:
@@ -225,6 +230,8 @@ class _Read:
     @property
     def root(self) -> str:
         """The key for values that belong together: a cache's keys, values and lengths change at once."""
+        if _COMPUTED.search(self.name):
+            return self.subject
         # A number called "past" is not a cache. A value with sizes may be one, and so may None in the first call.
         is_number = not self.subject.startswith("size ") and any(
             text.lstrip("-").isdigit() for text in (self.then, self.now) if text
@@ -330,6 +337,15 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
     if "grad_mode" in expression.lower():
         advice = "with and without gradients it is compiled separately, once each; no_grad() holds in its own thread"
         return _Read("grad mode", "grad mode", then, now, advice)
+    return _read_comparison(failure, expression, then, now)
+
+
+def _read_comparison(failure: GuardFailure, expression: str, then: str | None, now: str | None) -> _Read:
+    compared = _COMPARED.fullmatch(expression)
+    if compared is not None and _COMPUTED.search(compared["name"]):
+        name = _without_outer_parentheses(_SIZE_IN.sub(r".shape[\1]", compared["name"]))
+        advice = "the code compares it with this value: expect a compile for each side, or remove the comparison"
+        return _Read(name, name, f"{_WORDS[compared['how']]}{compared['last']}", now, advice, DYNAMIC)
     equal = _EQUAL.match(expression)
     if equal is not None:
         name, value = equal["name"], then or equal["then"]
@@ -346,12 +362,18 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
     return _Read(subject, subject, then, now, "see what Dynamo guards on, and keep it the same in each call")
 
 
+def _without_outer_parentheses(expression: str) -> str:
+    try:
+        return ast.unparse(ast.parse(expression, mode="eval"))
+    except NOT_PYTHON:
+        return expression
+
+
 def _bounds(bound: re.Match[str]) -> Iterator[str]:
     if bound["less"]:
         yield f"{'at least' if bound['less'] == '<=' else 'more than'} {bound['first']}"
     if bound["more"]:
-        words = {"<=": "at most", "<": "less than", ">=": "at least", ">": "more than", "!=": "not"}
-        yield f"{words[bound['more']]} {bound['last']}"
+        yield f"{_WORDS[bound['more']]}{bound['last']}"
 
 
 def _length(shown: str) -> str | None:

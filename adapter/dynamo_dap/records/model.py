@@ -214,6 +214,8 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
     """The user's line that installed the guard."""
     value_then: str | None = None
     value_now: str | None = None
+    object_now: int | None = None
+    """The number of the object, or of the type, that failed a guard on identity: the same in all failures."""
     text: str | None = None
     """The difference from before in plain words; None if torch's words are plain."""
     hint: str | None = None

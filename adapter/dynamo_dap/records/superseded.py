@@ -40,11 +40,19 @@ def is_superseded(
 
 def _has_value(compiled: Compile, failure: GuardFailure) -> bool:
     """Return whether a compile was made for the value that fails again: the same guard failed with the same value."""
-    value = failure.value_now
-    if value is None or _LITERAL.fullmatch(value) is None:
-        return False  # equal texts of two objects do not make them equal
+    value = _comparable(failure)
     known = failure.compile_id, failure.expression, value
-    return any((one.compile_id, one.expression, one.value_now) == known for one in compiled.failures)
+    return value is not None and any(
+        (one.compile_id, one.expression, _comparable(one)) == known for one in compiled.failures
+    )
+
+
+def _comparable(failure: GuardFailure) -> str | int | None:
+    """Return the value of the call if equal results mean one value; None for other objects, of equal texts."""
+    if failure.object_now is not None:
+        return failure.object_now
+    value = failure.value_now
+    return None if value is None or _LITERAL.fullmatch(value) is None else value
 
 
 def _dynamic(compiled: Compile) -> set[str]:

@@ -574,6 +574,8 @@ export interface GuardFailure {
     place?: Place;
     valueThen?: string;
     valueNow?: string;
+    /** The number of the object, or of the type, that failed a guard on identity: the same in all failures. */
+    objectNow?: number;
     /** The difference from before in plain words; missing if torch's words are plain. */
     text?: string;
     /** Torch's own advice. */

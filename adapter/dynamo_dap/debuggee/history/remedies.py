@@ -132,6 +132,8 @@ class _Ended:
     opposite: str | None = None
     holds: bool | None = None
     """Whether the condition is true in this call."""
+    is_error: bool = False
+    """Whether it is an error, not a graph break."""
 
 
 class TrialRun(SilentRun):
@@ -191,9 +193,8 @@ class TrialRun(SilentRun):
         self.lines = [(each.code, each.line) for each in innermost.with_callers()]
         place = _Place.of(innermost)
         if not is_graph_break(exception):
-            self.ended = _Ended(
-                place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}"
-            )
+            text = f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}"
+            self.ended = _Ended(place, text, is_error=True)
             return
         # The user does not edit a library's code.
         innermost = user_frame(innermost) if self._host.options.just_my_code else innermost
@@ -202,8 +203,10 @@ class TrialRun(SilentRun):
         if found is None:
             self.ended = _Ended(place, facts_of_break(exception).kind)
         else:
-            holds = None if found.user_condition is None else _truth(innermost, found.user_condition, self._host)
-            self.ended = _Ended(place, found.text, found.user_condition, found.user_opposite, holds)
+            condition = None if found.is_number else found.user_condition
+            holds = None if condition is None else _truth(innermost, condition, self._host)
+            text = found.kind if found.is_number else found.text
+            self.ended = _Ended(place, text, condition, found.user_opposite, holds)
 
 
 class _Trials(Deferred):
@@ -227,7 +230,7 @@ class Remedies:
 
     def _rows(self, frame: TracedFrame, obstacle: Obstacle, compile_id: str) -> list[Variable]:
         condition = obstacle.condition
-        if condition is not None and (condition.user_condition is None or condition.user_opposite is None):
+        if condition is not None and condition.user_condition is None:
             text = f"assign the number of {condition.condition} to a variable first, so that a check can name it"
             return [Variable("(none)", Value(text, kind="virtual"))]
         try:
@@ -240,11 +243,24 @@ class Remedies:
             _row(f"torch._dynamo.config.{name} = True", place, self._try_setting(frame, call, place, name, obstacle))
             for name in obstacle.settings
         ]
-        if condition is not None:
+        if condition is not None and condition.is_number:
+            rows += self._rows_of_number(frame, call, place, condition)
+        elif condition is not None:
             rows += self._rows_of_condition(frame, call, place, condition)
         if (condition is not None or obstacle.is_on_tensor) and _is_branch(frame) and not _is_loop(place):
             rows.append(_row("torch.cond", place, self._try_cond(frame, call, place)))
         return rows
+
+    def _rows_of_number(
+        self, frame: TracedFrame, call: CachedCall, place: _Place, number: DataDependence
+    ) -> list[Variable]:
+        """Try to promise the number that it is in this call: only that lets the trace continue."""
+        value = _value(frame, str(number.user_condition), self._host)
+        if value is None or _is_loop(place, ("while ", "elif ")):
+            return [Variable("(none)", Value("no check can come before the line", kind="virtual"))]
+        condition = f"{number.user_condition} == {value}"
+        check = _Check(place, f"torch._check({condition})", condition)
+        return [_row(check.statement, place, self._try(frame, call, [check]))]
 
     def _rows_of_condition(
         self, frame: TracedFrame, call: CachedCall, place: _Place, condition: DataDependence
@@ -314,6 +330,8 @@ class Remedies:
                 return f"passes{besides}: the trace reaches its end; {said}"
             if change is not None and not change.is_passed(run, ended):
                 return f"does not help: {ended.text}"
+            if ended.is_error:
+                return f"leads to an error at {ended.place.text}: {ended.text}"
             if ended.condition is None or ended.opposite is None:
                 return f"helps{besides}, up to the next graph break at {ended.place.text}: {ended.text}; {said}"
             if ended.holds is None or len(checks) - own >= _FURTHER:
@@ -391,10 +409,9 @@ def _is_branch(frame: TracedFrame) -> bool:
     return frame.instructions[frame.index].name.startswith("POP_JUMP")
 
 
-def _is_loop(place: _Place) -> bool:
+def _is_loop(place: _Place, words: tuple[str, ...] = ("while ", "for ", "elif ")) -> bool:
     """Return whether no check can come before the statement: it is an ``elif``, or a loop that tests more than once."""
-    text = linecache.getline(place.code.co_filename, place.line).lstrip()
-    return text.startswith(("while ", "for ", "elif "))
+    return linecache.getline(place.code.co_filename, place.line).lstrip().startswith(words)
 
 
 def _effect(truths: Sequence[bool | None], *, is_branch: bool) -> str:
@@ -418,9 +435,15 @@ def _effect(truths: Sequence[bool | None], *, is_branch: bool) -> str:
 
 def _truth(frame: TracedFrame, condition: str, host: Host) -> bool | None:
     """Return whether a condition is true in this call; None if its data cannot be computed."""
+    value = _value(frame, condition, host)
+    return None if value is None else bool(value)
+
+
+def _value(frame: TracedFrame, expression: str, host: Host) -> object:
+    """Return the value of an expression in this call; None if its data cannot be computed."""
     try:
         with host.holding():
-            return bool(evaluate_to_python(frame, condition))
+            return evaluate_to_python(frame, expression)
     except Exception:  # noqa: BLE001  (running the graph so far may raise anything)
         return None
 

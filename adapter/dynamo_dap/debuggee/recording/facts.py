@@ -15,10 +15,12 @@ from typing import Any
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text, plain_name
+from dynamo_dap.debuggee.recording.object_numbers import ObjectNumbers
 from dynamo_dap.debuggee.torch_api.cache.cache_lookups import CacheLookupFacts
 from dynamo_dap.debuggee.torch_api.cache.guards import BuiltGuard, GuardFacts, ShapeGuardFacts
-from dynamo_dap.debuggee.torch_api.cache.recompiles import Failure, remember_places
+from dynamo_dap.debuggee.torch_api.cache.recompiles import NOT_KNOWN, Failure, refused_object, remember_places
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.compiles.constraint_violations import place_of_violation
 from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import (
     facts_of_break,
     frame_of_break,
@@ -130,7 +132,7 @@ def graph_break(exception: object, effect: str | None, dependence: DataDependenc
         stack=[StackLine(Place(at.path, at.line, at.column), name) for at, name in stack_of_break(exception)],
         message=text_of(facts.message, _MESSAGE),
         at_fsdp_hook=facts.at_fsdp_hook,
-        condition=None if dependence is None else dependence.user_condition,
+        condition=None if dependence is None or dependence.is_number else dependence.user_condition,
         data=[] if dependence is None else list(map(_data_symbol, dependence.symbols)),
     )
 
@@ -163,7 +165,7 @@ def place_of_problem(problem: BaseException) -> Place | None:
     frame = frame_of_break(problem)
     chain = [] if frame is None else frame.with_callers()
     found = next((one for one in chain if is_user_file(one.path)), None)
-    return None if found is None else Place(found.path, max(1, found.line))
+    return place(place_of_violation(problem)) if found is None else Place(found.path, max(1, found.line))
 
 
 def pending_text(exception: BaseException, frame: TracedFrame) -> str | None:
@@ -228,9 +230,13 @@ def sharding(compiling: FrameCompile) -> Sharding | None:
     return None if found is None else Sharding(**dataclasses.asdict(found))
 
 
-def guard_failure(failure: Failure, frame: object) -> GuardFailure:
-    """Return the failed guard of an earlier compile, for the call that ``frame`` is about to run."""
+def guard_failure(failure: Failure, frame: object, objects: ObjectNumbers | None = None) -> GuardFailure:
+    """Return the failed guard of an earlier compile, for the call that ``frame`` is about to run.
+
+    ``objects`` numbers what failed guards on an object's identity or type.
+    """
     then, now = texts_then_and_now(failure, frame) if frame is not None else (None, None)
+    refused = NOT_KNOWN if frame is None or objects is None else refused_object(failure, frame)
     return GuardFailure(
         compile_id=failure.compile_id,
         expression=text_of(failure.expression, _MESSAGE),
@@ -240,6 +246,7 @@ def guard_failure(failure: Failure, frame: object) -> GuardFailure:
         value_now=now,
         text=_plain_text(failure.expression),
         hint=failure.hint and text_of(failure.hint, _MESSAGE),
+        object_now=None if refused is NOT_KNOWN or objects is None else objects.of(refused),
     )
 
 

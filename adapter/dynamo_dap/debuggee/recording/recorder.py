@@ -37,6 +37,7 @@ from dynamo_dap.debuggee.recording.function_names import (
     place_of_code,
 )
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
+from dynamo_dap.debuggee.recording.object_numbers import ObjectNumbers
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_api.cache.cache_lookups import CacheLookupFacts
 from dynamo_dap.debuggee.torch_api.cache.guards import BuiltGuard
@@ -179,8 +180,10 @@ class Recorder(CompileObserver):
         self._answered_before: dict[int, tuple[types.CodeType, CacheLookupFacts]] = {}
         """Answers of caches before a compile, by the id of its code."""
         self._notes_settings = False
-        self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
+        self._modules: dict[types.CodeType, ObjectNumbers] = {}
         """Modules whose methods were compiled, by the method's code."""
+        self._refused = ObjectNumbers()
+        """Objects that failed guards on an object's identity or type."""
         self._files = 0
         """How many of the backend's files are reported."""
         self._kept_whole = kept_whole
@@ -331,14 +334,7 @@ class Recorder(CompileObserver):
     def _module_of(self, compiling: FrameCompile) -> int | None:
         """Return the number of the compiled method's module among those that share its code."""
         module = facts.module_of(compiling)
-        if module is None:
-            return None
-        known = self._modules.setdefault(compiling.code, [])
-        for number, reference in enumerate(known, 1):
-            if reference() is module:
-                return number
-        known.append(weakref.ref(module))
-        return len(known)
+        return None if module is None else self._modules.setdefault(compiling.code, ObjectNumbers()).of(module)
 
     def _unused(self, compile_id: str) -> str:
         if not self.record.has(compile_id):
@@ -351,7 +347,7 @@ class Recorder(CompileObserver):
     def recompiles(self, compiling: FrameCompile, entries: list[object], reasons: list[str]) -> None:
         """Record the failed guards of earlier compiles."""
         found = failures_of(compiling.code, entries, reasons)
-        failures = [facts.guard_failure(one, compiling.frame) for one in found]
+        failures = [facts.guard_failure(one, compiling.frame, self._refused) for one in found]
         self._see(*(failure.place for failure in failures))
         if (recorded := self._recorded(compiling)) is not None:
             self._take(Recompiled(recorded.id, failures))

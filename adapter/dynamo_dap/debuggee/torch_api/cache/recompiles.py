@@ -55,6 +55,7 @@ def failures_of(code: types.CodeType, entries: Sequence[object], reasons: Sequen
 NOT_KNOWN = object()
 _TENSOR = re.compile(r"tensor '(?P<source>.+?)' (?:\w+ )+mismatch")
 _LENGTH = re.compile(r"(?:not )?(?P<source>len\(.+?\)) [!=]= ")
+_BY_IDENTITY = re.compile(r"___check_(obj|type)_id\(")
 _EXPECTED = re.compile(r"expected (?P<then>.+?)[,.] actual (?P<now>.+?)\.?$")
 
 
@@ -84,6 +85,16 @@ def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
         return "something empty or false", _read(tree.operand, names)
     return None, NOT_KNOWN
+
+
+def refused_object(failure: Failure, frame: Any) -> object:
+    """Return what failed a guard on an object's identity, or the type that failed one on its type.
+
+    ``NOT_KNOWN`` for any other guard.
+    """
+    found = _BY_IDENTITY.match(failure.expression)
+    now = NOT_KNOWN if found is None else then_and_now(failure, frame)[1]
+    return type(now) if found is not None and found[1] == "type" and now is not NOT_KNOWN else now
 
 
 class _Text(str):

@@ -9,6 +9,7 @@ the compiling thread, while the exception is handled.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import sys
@@ -27,7 +28,7 @@ from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import ShapeEnv, Tensor
 from dynamo_dap.debuggee.torch_api.traced.symbols import expression_of, is_symbolic, range_text, replaced
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.traced.trackers.forms import NumberForm, TensorForm
+from dynamo_dap.debuggee.torch_api.traced.trackers.forms import NumberForm, SequenceForm, TensorForm
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, users_frame
 from dynamo_dap.protocol.branches import BRANCH_ON_TENSOR, CAPTURING_SETTINGS
 
@@ -44,6 +45,8 @@ _SYMBOLS = re.compile(r"Pending unbacked symbols \{(?P<names>[^}]*)\} not in ret
 _PROMISES = 6
 """Maximum number of promises that are shown."""
 _ANYTHING = "-∞ … ∞"
+_ITEMS = 64
+_LISTS = ("list", "tuple")
 _STEPS = 20
 """How many exceptions are followed from the outermost one to the first."""
 
@@ -91,11 +94,24 @@ class DataDependence(NamedTuple):
     """The code's promises about its numbers, by ``torch._check``: ``(n % 4) == 0``."""
     user_opposite: str | None = None
     """The opposite of ``user_condition``: ``n != 3``."""
+    is_number: bool = False
+    """Whether the code needs the number itself, as ``range()`` does: the condition is the number."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of graph break: ``Data-dependent condition: n == 3``."""
+        return f"Data-dependent {'number' if self.is_number else 'condition'}: {self.text}"
 
     @property
     def text(self) -> str:
         """The condition as the user may write it, else with torch's names."""
         return self.condition if self.user_condition is None else self.user_condition
+
+
+NUMBER_HINT = (
+    "the line needs the number itself, as range() does: give it as an int, which compiles for each value; "
+    "or write the loop as one operation or as torch.while_loop"
+)
 
 
 class Obstacle(NamedTuple):
@@ -125,14 +141,16 @@ def explained(facts: BreakFacts, dependence: DataDependence | None, inside: Trac
     """Return a break's facts, with the condition in the user's terms if it has one; ``inside`` is a library's."""
     if dependence is None:
         return facts
-    asked = f"Dynamo has to decide {dependence.text} while it traces, and it depends on data."
+    verb = "know" if dependence.is_number else "decide"
+    asked = f"Dynamo has to {verb} {dependence.text} while it traces, and it depends on data."
     made = [f"{symbol.text}." for symbol in dependence.symbols]
     known = [f"Known from torch._check: {', '.join(dependence.known)}."] if dependence.known else []
     called = []
     if inside is not None:
         called = [f"This line calls {inside.code.co_name} at {PurePath(inside.path).name}:{inside.line}, which asks."]
     explanation = "\n".join([asked, *called, *made, *known])
-    return replace(facts, kind=f"Data-dependent condition: {dependence.text}", explanation=explanation)
+    hints = (*facts.hints, *([NUMBER_HINT] if dependence.is_number else []))
+    return replace(facts, kind=dependence.kind, explanation=explanation, hints=hints)
 
 
 def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDependence | None:
@@ -153,19 +171,19 @@ def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDepe
     asserted = getattr(shape_env, "deferred_runtime_asserts", {})
     promised = [promise.expr for each in symbols for promise in asserted.get(each, ())][:_PROMISES]
     known = [_as_the_user_may_write(one, names) or _printed(one) for one in promised]
-    opposite = _as_the_user_may_write(~condition, names) if user_condition is not None else None
-    return DataDependence(_printed(condition), user_condition, tuple(found), tuple(dict.fromkeys(known)), opposite)
+    is_number = bool(condition.is_real)
+    opposite = None if user_condition is None or is_number else _as_the_user_may_write(~condition, names)
+    return DataDependence(
+        _printed(condition), user_condition, tuple(found), tuple(dict.fromkeys(known)), opposite, is_number
+    )
 
 
-def _as_the_user_may_write(expression: Any, names: dict[object, str]) -> str | None:
+def _as_the_user_may_write(expression: Any, names: dict[Any, str]) -> str | None:
     """Return an expression with the user's names; None where a symbol has no name."""
-    if any(symbol not in names for symbol in expression.free_symbols):
-        return None
     sympy: ModuleType = sys.modules["sympy"]
-    named = {
-        symbol: sympy.Symbol(names[symbol], integer=symbol.is_integer, real=True) for symbol in expression.free_symbols
-    }
-    return _printed(expression.xreplace(named))
+    named = {one: sympy.Symbol(name, integer=one.is_integer, real=True) for one, name in names.items()}
+    found = expression.xreplace(named)
+    return _printed(found) if found.free_symbols <= set(named.values()) else None
 
 
 def data_symbols_of(value: Any, frame: TracedFrame) -> list[DataSymbol]:
@@ -250,21 +268,41 @@ def _printed(expression: object) -> str:
     return str(printer.doprint(expression))
 
 
-def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[object, str]]:
-    """Yield each symbol of the function's variables, with the user's expression for it.
+def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[Any, str]]:
+    """Yield each symbol of the function's variables, and each ``numel()``, with the user's expression for it.
 
-    A number goes before a size: the last one of a symbol counts.
+    A number goes before an item of a list, and that before a size: the last one of a symbol counts.
     """
-    forms = [(name, frame.form_of(tracker)) for name, tracker in frame.locals() if name.isidentifier()]
+    cells = dict(frame.cells())
+    values = [(name, frame.cell_contents(one) if name in cells else one) for name, one in frame.locals()]
+    forms = [(name, frame.form_of(one)) for name, one in values if one is not None and name.isidentifier()]
     for name, form in reversed(forms):
         if isinstance(form, TensorForm) and is_tensor(form.example):
             for position, symbol in _symbols_of_sizes(form.example):
                 yield symbol, f"{name}.shape[{position}]"
+            if (count := _product_of_sizes(form.example)) is not None:
+                yield count, f"{name}.numel()"
     for name, form in reversed(forms):
-        if isinstance(form, NumberForm) and is_symbolic(form.number):
-            expression = expression_of(form.number)
-            if getattr(expression, "is_Symbol", False):
-                yield expression, name
+        if isinstance(form, SequenceForm) and form.type_name in _LISTS:
+            for position, item in enumerate(form.items[:_ITEMS]):
+                yield from _number(frame.form_of(item), f"{name}[{position}]")
+    for name, form in reversed(forms):
+        yield from _number(form, name)
+
+
+def _number(form: object, name: str) -> Iterator[tuple[Any, str]]:
+    if isinstance(form, NumberForm) and is_symbolic(form.number):
+        expression = expression_of(form.number)
+        if getattr(expression, "is_Symbol", False):
+            yield expression, name
+
+
+def _product_of_sizes(tensor: Tensor) -> Any:
+    """Return a tensor's number of elements if it is a product with a symbol; None for others."""
+    with metadata_reading():
+        sizes: list[Any] = [expression_of(size) if is_symbolic(size) else size for size in tensor.size()]
+    product: Any = math.prod(sizes)
+    return product if getattr(product, "is_Mul", False) and product.free_symbols else None
 
 
 def _symbols_of_sizes(tensor: Tensor) -> list[tuple[int, object]]:
