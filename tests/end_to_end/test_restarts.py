@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.client import Session
+from pathlib import Path
+
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Fixture, Session
 
 
 def test_a_breakpoint_is_hit_once_and_the_rest_is_a_frame_of_its_own(session: Session) -> None:
@@ -21,6 +24,69 @@ def test_a_breakpoint_is_hit_once_and_the_rest_is_a_frame_of_its_own(session: Se
     assert "torch_dynamo_resume" not in " ".join(frame.name for frame in stop.frames)
     assert session.run_to_end() == 0
     assert session.output("stdout") == "sum 42.0\n"
+
+
+LOOPING = """
+import torch
+
+def helper(x, n):
+    y = x + n
+    z = y * 2  #@helped
+    torch._dynamo.graph_break()
+    return z
+
+class Block(torch.nn.Module):
+    def forward(self, x):
+        x = x + 1
+        return helper(x, 1)  #@block
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block(), Block()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+model = torch.compile(Model(), backend="eager")
+for call in range(3):
+    model(torch.full((2,), call + 1.0))
+"""
+
+
+def looping(folder: Path) -> Fixture:
+    program = Fixture(folder / "looping.py")
+    program.path.write_text(LOOPING, encoding="utf-8")
+    return program
+
+
+def test_a_line_stops_once_per_execution_if_dynamo_skips_the_outer_function(session: Session, tmp_path: Path) -> None:
+    """Dynamo skips ``Model.forward`` for a break in its loop, after it has traced the helper as a part of it."""
+    session.launch(looping(tmp_path), "helped")
+    values = []
+    for number in range(6):
+        stop = session.wait_for_stop("breakpoint", at="helped") if number == 0 else session.go_on(at="helped")
+        values.append(stop.frame.evaluate("y[0].item()").text)
+    assert values == ["3.0", "8.0", "4.0", "10.0", "5.0", "12.0"]
+    assert session.run_to_end() == 0
+
+
+def test_log_messages_and_hit_counts_count_each_execution_once(session: Session, tmp_path: Path) -> None:
+    """As for stops."""
+    program = looping(tmp_path)
+    with session.launching(program):
+        session.set_breakpoints(
+            program,
+            SourceBreakpoint(line=program.line("block"), log_message="x is {x[0].item()}"),
+            SourceBreakpoint(line=program.line("helped"), hit_condition="3"),
+        )
+    stop = session.wait_for_stop("breakpoint", at="helped")
+    assert stop.frame.evaluate("y[0].item()").text == "4.0"
+    assert session.run_to_end() == 0
+    said = [line for line in session.output("console").splitlines() if line.startswith("x is")]
+    assert said == [f"x is {value}.0" for value in (2, 7, 3, 9, 4, 11)]
 
 
 def test_a_step_over_a_graph_break_says_which_attempt_it_is(session: Session) -> None:

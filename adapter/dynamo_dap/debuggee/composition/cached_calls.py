@@ -126,7 +126,8 @@ class CachedCallStops:
         version = self._host.breakpoints.version
         before = known if isinstance(known, TracedCall) else None
         known_call = before if before is not None and before.version == version else None
-        if known_call is not None and not self._stops.visits.are_visits_owed and self._passes(call, known_call):
+        is_owed = self._stops.visits.are_owed(call.frame.f_back)
+        if known_call is not None and not is_owed and self._passes(call, known_call):
             self._note_begun(call, known_call)
             return known_call
         # An earlier trace of this entry has the facts of this call, too: do not note them again.

@@ -90,6 +90,8 @@ class _Reported(threading.local):
     progress: TraceProgress | None = None
     code: weakref.ref[types.CodeType] | None = None
     """The compiled code."""
+    caller: tuple[int, int] | None = None
+    """The ``_position`` of the frame that made the call."""
     owners: tuple[weakref.ref[types.CodeType], ...] = ()
     """Functions whose traces made the visits in ``owed``."""
 
@@ -101,7 +103,8 @@ class ProgressOfTraces:
     """The progress of the running trace, and of the outer ones.
 
     Dynamo may inline a function, find a graph break in it, and restart without it. The generated code then calls the
-    function, which is traced by itself. Its breakpoints were reported before, and are not reported again.
+    function, which is traced by itself. Its breakpoints were reported before, and are not reported again. Nor are they
+    if Dynamo skips the outer function for the break: in a loop, for example.
     """
 
     def __init__(self) -> None:
@@ -135,32 +138,38 @@ class ProgressOfTraces:
             if identity.attempt == 0:
                 self.settle()
             self._of_thread.progress, self._of_thread.code = progress, weakref.ref(frame.compiled_code)
+            self._of_thread.caller = _position(frame_below_trace(sys._getframe()))
         return progress
 
     def settle(self) -> None:
         """Note which visits the thread's last trace has reported too early. Called when another call begins."""
+        self._settle(frame_below_trace(sys._getframe()))
+
+    def are_owed(self, caller: types.FrameType | None) -> bool:
+        """Return whether a call by ``caller`` that begins now may reach breakpoints that were reported already."""
+        self._settle(caller)
+        return bool(self._of_thread.owed)
+
+    def _settle(self, caller: types.FrameType | None) -> None:
         thread = self._of_thread
         progress, code = thread.progress, thread.code
         thread.progress = thread.code = None
-        if progress is not None and code is not None:
-            given_up = progress.abandoned_visits
-            thread.owed += given_up
-            thread.owners += (code,) if given_up else ()
-        if not thread.owners:
+        if progress is None and not thread.owners:
             return
-        running, frame = set[int](), frame_below_trace(sys._getframe())
+        running, is_skipped, frame = set[int](), False, caller
         while frame is not None:
-            running.add(id(original_of(frame.f_code)))
+            running.add(id(original_of(frame.f_code) or frame.f_code))
+            if code is not None and frame.f_code is code():
+                is_skipped = is_skipped or _position(frame.f_back) == thread.caller
             frame = frame.f_back
+        if progress is not None and code is not None:
+            # Dynamo has skipped the function, so it runs as ordinary Python: its callees are traced by themselves.
+            abandoned = progress.earlier_visits | progress.visits if is_skipped else progress.abandoned_visits
+            thread.owed += abandoned
+            thread.owners += (code,) if abandoned else ()
         if not any(id(owner()) in running for owner in thread.owners):
             thread.owners = ()
             thread.owed.clear()
-
-    @property
-    def are_visits_owed(self) -> bool:
-        """Return whether a call that begins now may reach breakpoints that were reported already."""
-        thread = self._of_thread
-        return bool(thread.owed or (thread.progress is not None and thread.progress.abandoned_visits))
 
     def take_reported(self, visit: Visit) -> bool:
         """Return whether a visit was reported when its function was inlined, so that it is not reported again."""
@@ -174,6 +183,11 @@ class ProgressOfTraces:
         """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same."""
         progress = self._of_thread.progress
         return None if progress is None or not progress.abandoned_visits else progress.visits
+
+
+def _position(frame: types.FrameType | None) -> tuple[int, int] | None:
+    """Return the position of a running frame, without keeping the frame alive."""
+    return None if frame is None else (id(frame), frame.f_lasti)
 
 
 @dataclass(frozen=True, slots=True)
