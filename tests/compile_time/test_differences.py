@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.numerics.differences import difference
 COUNT = 16
 SIDES = [(-1.0) ** at for at in range(COUNT)]
 LARGE_FIRST = [100.0] + [1.0] * (COUNT - 1)
-"""Elements of the exact result: an error of the first one is no license for the others."""
+"""Elements of the exact result: an error of the first one does not permit one of another."""
 ONE_STEP = [2.0**-7] * COUNT
 """The step between two bfloat16 numbers at one."""
 
@@ -72,9 +72,7 @@ CASES = {
     "three units": Case(False, only(3, 3.6e-7)),
     "thrice the error of eager": Case(True, to_both_sides(2.8e-5), to_both_sides(1e-5)),
     "four times the error of eager": Case(False, to_both_sides(4e-5), to_both_sides(1e-5)),
-    "each element in the limit, all together beyond": Case(
-        False, to_both_sides(8e-5), to_both_sides(1e-6, first=3e-5)
-    ),
+    "each element in the limit, all together beyond": Case(False, to_both_sides(8e-5), to_both_sides(1e-6, first=3e-5)),
     "eager is wrong by its size near zero": Case(False, only(1, 1e-4), only(0, 1e-6), [1e-6] + [1.0] * 15),
     # The error of runs in which each result is disturbed.
     "as far as disturbed runs": Case(True, to_both_sides(5e-5), runs=[to_both_sides(1e-5)]),
@@ -82,9 +80,7 @@ CASES = {
     "each element as far as in some run": Case(
         False, to_both_sides(5e-4), runs=[only(at, 1e-4) for at in range(COUNT)]
     ),
-    "where no run happens to be disturbed": Case(
-        True, to_both_sides(1e-5), runs=[to_both_sides(1e-5, first=0.0)]
-    ),
+    "where no run happens to be disturbed": Case(True, to_both_sides(1e-5), runs=[to_both_sides(1e-5, first=0.0)]),
     # All elements to one side.
     "bfloat16, to both sides": Case(True, to_both_sides(2.0**-7), dtype=torch.bfloat16),
     "bfloat16, to one side": Case(False, ONE_STEP, runs=[to_both_sides(1e-3)], dtype=torch.bfloat16),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
@@ -87,6 +90,50 @@ def test_log_messages_and_hit_counts_count_each_execution_once(session: Session,
     assert session.run_to_end() == 0
     said = [line for line in session.output("console").splitlines() if line.startswith("x is")]
     assert said == [f"x is {value}.0" for value in (2, 7, 3, 9, 4, 11)]
+
+
+ENDING = """
+import torch
+
+@torch.compile(backend="eager")
+def shown(x):
+    y = x + 1
+    print(y.sum().item())  #@shown
+    return y
+
+for call in range(3):
+    shown(torch.full((2,), call + 0.0))
+"""
+
+
+def test_the_line_of_a_break_stops_once_if_the_rest_runs_as_ordinary_python(session: Session, tmp_path: Path) -> None:
+    """The rest begins in the middle of the line, where debugpy meets it; it computes nothing that Dynamo compiles."""
+    program = Fixture(tmp_path / "ending.py")
+    program.path.write_text(ENDING, encoding="utf-8")
+    session.launch(program, "shown")
+    for call in range(3):
+        stop = session.wait_for_stop("breakpoint", at="shown") if call == 0 else session.go_on(at="shown")
+        assert stop.frame.evaluate("y[0].item()").text == f"{call + 1}.0"
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "2.0\n4.0\n6.0\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, ["1.0", "2.0", "3.0"]), ({"condition": "y[0] > 1"}, ["2.0", "3.0"]), ({"hit_condition": "2"}, ["2.0"])],
+)
+def test_a_log_message_at_the_line_of_a_break_is_printed_once(
+    session: Session, tmp_path: Path, options: dict[str, Any], expected: list[str]
+) -> None:
+    """Also if it has a condition or counts hits."""
+    program = Fixture(tmp_path / "ending.py")
+    program.path.write_text(ENDING, encoding="utf-8")
+    line = program.line("shown")
+    with session.launching(program):
+        session.set_breakpoints(program, SourceBreakpoint(line=line, log_message="y is {y[0].item()}", **options))
+    assert session.wait_for_exit() == 0
+    said = [text for text in session.output().splitlines() if text.startswith("y is")]
+    assert said == [f"y is {value}" for value in expected]
 
 
 def test_a_step_over_a_graph_break_says_which_attempt_it_is(session: Session) -> None:

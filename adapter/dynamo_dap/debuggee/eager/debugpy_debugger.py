@@ -21,10 +21,18 @@ from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
-from dynamo_dap.debuggee.eager import own_tracers, pydevd_guards, pydevd_internals, pydevd_memory, pydevd_variables
+from dynamo_dap.debuggee.eager import (
+    own_tracers,
+    pydevd_guards,
+    pydevd_internals,
+    pydevd_memory,
+    pydevd_passing,
+    pydevd_variables,
+)
 from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing, Imports
 from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
 from dynamo_dap.debuggee.eager.step_sharing import StepSharing
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import restores_state
 from dynamo_dap.debuggee.torch_api.code_objects.generated_names import is_generated
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -89,6 +97,7 @@ class DebugpyDebugger:
         self._handing_over = handing_over = StepSharing(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
+        pydevd_passing.pass_frames(restores_state)
         presentation = Presentation(lambda: self._agent.is_for_vs_code)
         if not pydevd_variables.present_values(presentation, lambda: self.is_active):
             self._agent.print(

@@ -1,11 +1,13 @@
 """Makes debugpy skip breakpoints without conditions, and steps that would end in certain code.
 
-Used for Triton kernels: only one program of an interpreted launch is debugged. Uses debugpy's private names, as
-``pydevd_internals`` does. Functions are called on the threads that debugpy traces.
+Used for Triton kernels, where only one program of an interpreted launch is debugged, and for lines that have stopped in
+a trace already. Uses debugpy's private names, as ``pydevd_internals`` does. Functions are called on the threads that
+debugpy traces.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
@@ -54,7 +56,12 @@ def path_of(code: types.CodeType) -> str:
     return str(files.get_abs_path_real_path_and_base_from_file(code.co_filename)[1])
 
 
-_are_unconditional_off: Callable[[], bool] | None = None
+def _never(*_: object) -> bool:
+    return False
+
+
+_are_unconditional_off: Callable[[], bool] = _never
+_is_frame_passed: Callable[[types.FrameType], bool] = _never
 
 
 def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
@@ -63,28 +70,49 @@ def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
     For the life of the process; the ``is_wanted`` of the last call counts.
     """
     global _are_unconditional_off
-    is_first, _are_unconditional_off = _are_unconditional_off is None, is_wanted
-    if not is_first:
-        return
+    _are_unconditional_off = is_wanted
+    _wrap_breakpoints()
+
+
+def pass_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
+    """Skip all breakpoints where ``is_passed``, called with the frame that reaches one: also conditions and messages.
+
+    For the life of the process; the ``is_passed`` of the last call counts.
+    """
+    global _is_frame_passed
+    _is_frame_passed = is_passed
+    _wrap_breakpoints()
+
+
+@functools.cache
+def _wrap_breakpoints() -> None:
     breakpoints = importlib.import_module("_pydevd_bundle.pydevd_breakpoints")
     pydb = sys.modules["pydevd"].PyDB
-    log = pydb.handle_breakpoint_expression
+    evaluate, log = pydb.handle_breakpoint_condition, pydb.handle_breakpoint_expression
 
-    def has_condition(self: Any) -> bool:
-        # While breakpoints without conditions are off, debugpy treats each as one whose condition is false.
-        return bool(self.condition or self.hit_condition) or _are_off()
+    def handle_breakpoint_condition(
+        self: object, info: object, pybreakpoint: Any, new_frame: types.FrameType
+    ) -> object:
+        if _is_passed(pybreakpoint, new_frame):
+            return False
+        return not _is_conditional(pybreakpoint) or evaluate(self, info, pybreakpoint, new_frame)
 
-    def handle_breakpoint_expression(self: object, pybreakpoint: Any, info: object, new_frame: object) -> None:
-        if not _are_off() or pybreakpoint.condition or pybreakpoint.hit_condition:
+    def handle_breakpoint_expression(self: object, pybreakpoint: Any, info: object, new_frame: types.FrameType) -> None:
+        if not _is_passed(pybreakpoint, new_frame):
             log(self, pybreakpoint, info, new_frame)
 
     for kind in (breakpoints.LineBreakpoint, breakpoints.FunctionBreakpoint):
-        kind.has_condition = property(has_condition)
+        kind.has_condition = True  # so that debugpy asks for each
+    pydb.handle_breakpoint_condition = handle_breakpoint_condition
     pydb.handle_breakpoint_expression = handle_breakpoint_expression
 
 
-def _are_off() -> bool:
-    return _are_unconditional_off is not None and _are_unconditional_off()
+def _is_passed(pybreakpoint: Any, frame: types.FrameType) -> bool:
+    return _is_frame_passed(frame) or (_are_unconditional_off() and not _is_conditional(pybreakpoint))
+
+
+def _is_conditional(pybreakpoint: Any) -> bool:
+    return bool(pybreakpoint.condition or pybreakpoint.hit_condition)
 
 
 def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType], bool]) -> None:

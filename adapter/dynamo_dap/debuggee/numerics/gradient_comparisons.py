@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import copy
 import math
-import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.body_faults import ALONE, first_difference
+from dynamo_dap.debuggee.numerics.changed_graphs import Use, expanded, with_zeros
 from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder, part_at_fault
 from dynamo_dap.debuggee.numerics.differences import Difference, difference, widened
 from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, not_in_float64, widened_graph
@@ -43,8 +43,6 @@ _LIMIT = 1 << 30
 _NO_FRAME: Any = None
 """Replaces the frame of an ended call: it is not traced again."""
 
-Use = tuple[Node, Node]
-"""A node of a graph, and one of its users."""
 Facts = tuple[object, object, object]
 """Shape, type and device of a tensor."""
 
@@ -134,13 +132,26 @@ class KeptBackward:
         kept.compile_id, kept.number = cached_call.compile_id, call.graph.calls
         return kept
 
+    def expanded(self, node: Node) -> tuple[KeptBackward, frozenset[Node]] | None:
+        """Return the graph with the body of the operator ``node`` in its place, and the body's operations.
+
+        Return None for an operator that does more than run its body.
+        """
+        found = expanded(self.graph.module, node)
+        if found is None:
+            return None
+        other = copy.copy(self)
+        other.inputs = {found.copies[node]: each for node, each in self.inputs.items()}
+        other.graph = self.graph.with_inputs(found.module, {node: each.value for node, each in other.inputs.items()})
+        return other, found.inside
+
     def with_zeros(self, uses: Sequence[Use], facts: Mapping[object, Facts]) -> KeptBackward:
         """Return the graph with one more input for each use: a zero that is added to the operand.
 
         The zero's gradient is the operation's own part of its operand's gradient.
         """
         torch = sys.modules["torch"]
-        module, copies, zeros = _with_zeros(self.graph, uses)
+        module, copies, zeros = with_zeros(self.graph, uses)
         other = copy.copy(self)
         other.inputs = {copies[node]: each for node, each in self.inputs.items()}
         for (node, _), placeholder in zip(uses, zeros, strict=True):
@@ -413,7 +424,23 @@ class GradientComparison:
         self.evidence += found_in.runs
         part = part_at_fault(self._kept.backend, found_in.stage, is_right)
         fault = Fault(self._runs.to_blame(use), how, found_in.stage, None, part=part, judged=found_in.judged)
-        return self._inside(fault, use) or fault
+        return self._in_body(fault, use[1]) or self._inside(fault, use) or fault
+
+    def _in_body(self, fault: Fault, node: Node) -> Fault | None:
+        """Return the fault in the body of ``checkpoint``, if its operations are as wrong outside of it."""
+        try:
+            found = self._kept.expanded(node)
+            if found is None:
+                return None
+            kept, inside = found
+            runs = _Runs(kept, self._arrived, kept.included, self.not_compared)
+            compared = self._compared(self._kept.backend, [use for use in runs.uses() if use[1] in inside], kept, runs)
+        except Exception as problem:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
+            self.not_compared[f"operations in the body of {target_name(node)}: {first_line_of(problem)}"] = None
+            return None
+        self.by_use.update(compared)
+        wrong = _first_wrong(kept, compared)
+        return None if wrong is None else replace(fault, node=wrong[1], difference=compared[wrong], within=node)
 
     def _inside(self, fault: Fault, use: Use) -> Fault | None:
         """Return the fault in the backward of an ``autograd.Function``, whose body is compiled alone."""
@@ -435,22 +462,31 @@ class GradientComparison:
 
     def _first(self, backend: Callable[..., object], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
         """Return the first use in the backward pass whose gradient differs."""
-        found = self._compared(backend, uses)
+        found = self._compared(backend, uses, self._kept, self._runs)
         self.by_use = self.by_use or found
-        order = {node: at for at, node in enumerate(self._kept.graph.nodes)}
-        differing = [use for use, how in found.items() if not how.is_same]
-        last = max(differing, key=lambda use: order[use[1]], default=None)
-        return None if last is None else (last, found[last])
+        first = _first_wrong(self._kept, found)
+        return None if first is None else (first, found[first])
 
-    def _compared(self, backend: Callable[..., object], uses: Sequence[Use]) -> dict[Use, Difference]:
-        kept = self._kept.with_zeros(uses, self._runs.facts)
-        runs = _Runs(kept, self._arrived, [frozenset()] * len(self._arrived), self.not_compared)
+    def _compared(
+        self, backend: Callable[..., object], uses: Sequence[Use], graph: KeptBackward, runs: _Runs
+    ) -> dict[Use, Difference]:
+        if not uses:
+            return {}
+        kept = graph.with_zeros(uses, runs.facts)
+        with_zeros = _Runs(kept, self._arrived, [frozenset()] * len(self._arrived), self.not_compared)
         returned = gradients_by(backend, kept, self._arrived)[-len(uses) :]
         zeros = list(kept.inputs)[-len(uses) :]
         return {
-            use: runs.compare(_of_node(zero.name), gradient)
+            use: with_zeros.compare(_of_node(zero.name), gradient)
             for use, zero, gradient in zip(uses, zeros, returned, strict=True)
         }
+
+
+def _first_wrong(kept: KeptBackward, found: Mapping[Use, Difference]) -> Use | None:
+    """Return the use whose gradient is the first to differ in the backward pass."""
+    order = {node: at for at, node in enumerate(kept.graph.nodes)}
+    differing = [use for use, how in found.items() if not how.is_same]
+    return max(differing, key=lambda use: order[use[1]], default=None)
 
 
 def problem_in_eager(kept: KeptBackward, arrived: Gradients) -> BaseException | None:
@@ -524,37 +560,6 @@ def _leaves(kept: KeptBackward) -> list[object]:
             value.requires_grad_(each.requires_grad)
         given.append(value)
     return given
-
-
-def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[GraphModule, Mapping[Node, Node], Sequence[Node]]:
-    """Return the graph (torch's ``GraphModule``) with these inputs, the copies of its nodes, and the inputs."""
-    torch = sys.modules["torch"]
-    longer = torch.fx.Graph()
-    copies: dict[Node, Node] = {}
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            copies[node] = longer.node_copy(node)
-    zeros = {use: longer.placeholder(f"zero_{at}") for at, use in enumerate(uses)}
-    around = transforms_around(graph.nodes)
-    sums: dict[Use, Node] = {}
-
-    def add(node: Node, user: Node) -> None:
-        if (node, user) in zeros and (node, user) not in sums:
-            sums[node, user] = longer.call_function(operator.add, (copies[node], zeros[node, user]))
-
-    for node in graph.nodes:
-        if node.op == "output":
-            continue
-        if node.op != "placeholder":
-            for each in node.all_input_nodes:
-                add(each, node)
-            added = {each: sums[each, node] for each in node.all_input_nodes if (each, node) in sums}
-            copies[node] = longer.node_copy(node, lambda each, added=added: added.get(each, copies[each]))
-        for user in node.users:
-            if len(around.get(user, ())) > len(around.get(node, ())):  # the transform would wrap the sum
-                add(node, user)
-    longer.output(tuple(copies.get(each, each) for each in graph.output_nodes))
-    return torch.fx.GraphModule(graph.module, longer), copies, list(zeros.values())
 
 
 def _copied(module: GraphModule) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TypeVar
 
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
@@ -22,7 +22,9 @@ GROUP = "of Dynamo"
 """The name of the group of Dynamo's own variables, in all frames."""
 
 _RESUME_NAME = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
-_LOCAL = re.compile(r"___|__nested_|__resume_frame_values|__is_tracing_resume_prologue$")
+_MARK = "__is_tracing_resume_prologue"
+"""A local of resume functions: True while they restore their state, then False."""
+_LOCAL = re.compile(rf"___|__nested_|__resume_frame_values|{_MARK}$")
 """Prefixes of the locals that Dynamo adds to resume functions: the saved stack, context managers, callers."""
 _GLOBAL = re.compile(
     r"__(?:builtins_dict_|compiled_fn_|gen_rand_values_|import_|optimizer_|warnings_warn_wrapper_)\w+$"
@@ -51,6 +53,15 @@ def resume_function(code: CodeType) -> ResumeFunction | None:
     """Return which function a resume function continues, and where; None if ``code`` is not a resume function."""
     match = _RESUME_NAME.match(code.co_name)
     return ResumeFunction(match["function"], int(match["line"])) if match else None
+
+
+def restores_state(frame: FrameType) -> bool:
+    """Return whether ``frame`` runs the beginning of a resume function, which restores its state.
+
+    These instructions have the line of the graph break, whose first half has run before it.
+    """
+    code = frame.f_code
+    return resume_function(code) is not None and _MARK in code.co_varnames and frame.f_locals.get(_MARK) is not False
 
 
 def calls_resume_function(generated: CodeType) -> bool:
