@@ -104,6 +104,13 @@ CAUSES = {
     "freezing": Cause(
         "with config.patch(freezing=B), torch.no_grad(): compiled(ones(8))", says="freezing", advice="freezing off"
     ),
+    "size_guard": Cause(
+        "compiled(ones(16) if B else ones(4))",
+        says="guards of the entry: 2 <= x.shape[0] <= 8",
+        line="if x.shape[0] > 8:",
+        options=", dynamic=True",
+        body="if x.shape[0] > 8:\n        pass\n    return x @ x",
+    ),
     "function_in_graph": Cause(
         "compiled(ones(8))",
         says="double",

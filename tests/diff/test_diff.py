@@ -157,6 +157,32 @@ def test_a_planted_difference_is_found_and_a_second_run_has_none(name: str, tmp_
     assert not twice.differs, twice.differences
 
 
+NESTED = """\
+import os
+import torch
+
+def inner(x):
+    print("here")
+    return x.to(getattr(torch, os.environ["TYPE"]))
+
+@torch.compile(backend="eager")
+def outer(x):
+    return inner(x) + 1
+
+outer(torch.ones(3))
+"""
+
+
+def test_the_first_difference_is_that_of_the_first_compile(tmp_path: Path) -> None:
+    """The rest of the outer function is compiled after the inner one, and differs because of it."""
+    path = tmp_path / "program.py"
+    path.write_text(NESTED)
+    sides = [command_of(f"TYPE={name} {path}", python()[0]) for name in ("float64", "float16")]
+    found = compare_runs(*(read_side("", side) for side in sides)).differences
+    assert [each.function for each in found[:1]] == ["inner"]
+    assert "outer" in {each.function for each in found}
+
+
 def test_moved_lines_and_another_folder_are_no_difference(tmp_path: Path) -> None:
     one = _run(tmp_path / "a" / "program.py", PROGRAM)
     other = _run(tmp_path / "b" / "program.py", "# A comment.\n\n" + PROGRAM)

@@ -6,15 +6,20 @@ itself, with torch's own classes. The remote cache is a folder.
 
 from __future__ import annotations
 
+import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from dynamo_dap.commands.diff import main
-from dynamo_dap.diff.model import JsonCaches, NotCached
+from dynamo_dap.diff.model import JsonCaches, KeyPart, NotCached, Numbers, Side
+from dynamo_dap.diff.sides import Run
+from dynamo_dap.diff.text import print_caches
+from dynamo_dap.records.model import Place
 from tests.client.environments import need_inductor
 from tests.client.zygote import python
 
@@ -242,6 +247,16 @@ def test_remote_caches_have_the_keys_of_local_ones(tmp_path: Path) -> None:
     assert [part.name for part in setting.parts] == ["inductor_config[max_fusion_size]"]
 
 
+def test_inputs_that_differ_alike_are_one_line() -> None:
+    parts = [KeyPart(f"example_inputs[{number}]", "f32", "f64") for number in (0, 2, 3)]
+    missed = NotCached("f", "0/0", [], 0.0, None, [], [*parts, KeyPart("default_dtype", "a", "b")], None, [], [])
+    side = Side("a", Numbers(1, 1, 1, 0, 0, 1, 0.0, {}))
+    shown = io.StringIO()
+    print_caches(JsonCaches(side, side, 0, [missed]), Run("a", []), Console(file=shown, width=120))
+    assert "example_inputs[0] … [3], 3 inputs: f32 in A" in shown.getvalue()
+    assert "default_dtype: a in A" in shown.getvalue()
+
+
 PRECOMPILED = """\
 import os, sys
 import torch
@@ -261,6 +276,41 @@ MODULES = {
     "inlined": "import torch, helpers\n@torch.compile\ndef inlined(x):\n    return helpers.helper(x)\n",
     "moved": "import torch\n{}@torch.compile\ndef moved(x):\n    return x + 3\n",
 }
+
+
+GUARDED = """\
+import os, torch
+torch._dynamo.config.caching_precompile = True
+from torch._dynamo.precompile_context import PrecompileContext
+import guarded, other
+
+guarded.settings.scale = 2
+if os.environ["RUN"] == "B":
+    guarded.settings.scale = 3
+    # Then the names of the next compile are not those of the entry that torch loads into the same module.
+    other.other(torch.ones(3))
+guarded.guarded(torch.ones(3))
+PrecompileContext.save_to_dynamo_cache()
+"""
+GUARDED_MODULES = {
+    "guarded": "import torch\nclass Settings: pass\nsettings = Settings()\n\n@torch.compile\ndef guarded(x):\n"
+    "    return x * settings.scale\n",
+    "other": "import torch\n@torch.compile\ndef other(x):\n    return x - 1\n",
+}
+
+
+def test_a_guard_on_an_object_that_a_precompiled_function_does_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    need_inductor(path.name)
+    path.write_text(GUARDED)
+    for name, text in GUARDED_MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    guarded = _of(_found(path), "guarded")
+    assert "precompile cache refused" in guarded.results
+    assert "precompile cache hit" not in guarded.results
+    assert guarded.reasons == ["a guard of the saved function fails: settings.scale == 2"]  # whole text: the guard
+    assert guarded.place == Place(str(tmp_path / "guarded.py"), 7)
+    assert ["serves the values" in advice for advice in guarded.advice] == [True]
 
 
 def test_precompiled_functions_that_are_not_loaded(tmp_path: Path) -> None:

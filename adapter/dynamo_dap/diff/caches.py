@@ -56,8 +56,13 @@ _ADVICE = (
     ("precompile_function", "Torch looks up a precompiled function by its name and first line: the name differs."),
 )
 _PASSES = re.compile(r"\w*(?:custom\w*pass|fusion_custom_pass|partitioner_fn|backend_passes|solver_uuids)\w*")
+_GUARD_FAILS = "guard of the saved function fails"
 _REASONS = (
     ("Source code changes", "The code of a traced function changed since: compile it again once."),
+    (
+        _GUARD_FAILS,
+        "A saved function serves the values that it was compiled with: call it with these in the first run, too.",
+    ),
     ("different PyTorch version", "Compile it again with this torch: entries serve one version only."),
     ("different Python version", "Compile it again with this Python: entries serve one version only."),
     ("custom pass", "Give the pass a uuid(): derive it from torch._inductor.custom_graph_pass.CustomGraphPass."),
@@ -97,7 +102,7 @@ def what_is_not_cached(one: Run, other: Run) -> JsonCaches:
 
 def _compiles(run: Run) -> Iterator[tuple[str, Compile]]:
     for record in run.records:
-        for function, compiled in record.compiles():
+        for function, compiled in sorted(record.compiles(), key=lambda each: each[1].began or 0.0):
             if compiled.state == "compiled":
                 yield function.name, msgspec.structs.replace(compiled, lookups=_with_parts(compiled.lookups))
 
@@ -115,7 +120,9 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
     missed = [lookup for lookup in compiled.lookups if lookup.result != "hit"]
     if not missed:
         return None
-    results = [f"{lookup.cache} {lookup.result}" for lookup in compiled.lookups]
+    refused = {lookup.cache for lookup in missed if lookup.result == "refused"}
+    answers = [each for each in compiled.lookups if each.result != "hit" or each.cache not in refused]
+    results = [f"{lookup.cache} {lookup.result}" for lookup in answers]
     reasons = list(
         dict.fromkeys(each.reason for each in missed if each.reason is not None and each.result in _REFUSALS)
     )
@@ -131,7 +138,7 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
     place = _place_of_function(compiled, reasons)
     if any(part.name == GRAPH for part in parts) and counterpart is not None:
         diff, place = _graph_diff(counterpart, compiled)
-        if diff and len({_NUMBER.sub("#", line[1:]) for line in diff if line[:1] in "-+"}) * 2 == _changed(diff):
+        if diff and _only_numbers(diff) and not any(_GUARD_FAILS in reason for reason in reasons):
             advice.append(NUMBER)
         said = (
             "the graph differs"
@@ -140,8 +147,10 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
         )
     elif lookup is not None and match is None and any(lookup.components for lookup in missed):
         said = "the first run made no similar lookup"
+    elif match is not None and not parts and any(each.reason == "guard_miss" for each in missed):
+        said, place = _of_sizes(compiled, counterpart)
     elif match is not None and not parts:
-        said = _of_same_key(lookup, missed, reasons, counterpart)
+        said = _of_same_key(lookup, reasons, counterpart)
     if said is _NO_BACKWARD:
         advice.append("Run the backward pass in the run that fills the caches, or call it under torch.no_grad().")
     for part in parts:
@@ -160,11 +169,20 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
     )
 
 
-def _of_same_key(
-    lookup: CacheLookup | None, missed: Sequence[CacheLookup], reasons: Sequence[str], counterpart: Compile | None
-) -> str | None:
-    if any(each.reason == "guard_miss" for each in missed):
-        return "the key is the same, but the sizes of this call do not meet the guards of the entry"
+def _of_sizes(compiled: Compile, counterpart: Compile | None) -> tuple[str, Place | None]:
+    """Return that sizes do not meet an entry's guards, with those that this compile lacks, and the line with others."""
+    of_one, of_other = (
+        {guard.expression: guard for guard in (each.guards if each is not None else ()) if guard.type == "SHAPE_ENV"}
+        for each in (counterpart, compiled)
+    )
+    lacking = [guard.text or guard.expression for key, guard in of_one.items() if key not in of_other]
+    which = f": {', '.join(lacking)}" if lacking else ""
+    places = (guard.place for key, guard in of_other.items() if key not in of_one)
+    text = f"the key is the same, but the sizes of this call do not meet the guards of the entry{which}"
+    return text, next((place for place in places if place is not None), None)
+
+
+def _of_same_key(lookup: CacheLookup | None, reasons: Sequence[str], counterpart: Compile | None) -> str | None:
     if lookup is not None and lookup.cache == "AOTAutograd cache" and _lacks_backward(counterpart):
         return _NO_BACKWARD
     return None if reasons else "the key is the same, but the first run has stored no entry for it"
@@ -245,8 +263,10 @@ def _graph_diff(one: Compile, other: Compile) -> tuple[list[str], Place | None]:
     return unified(*texts), None if at is None else lines[1][at][1].place
 
 
-def _changed(diff: Sequence[str]) -> int:
-    return sum(line[:1] in "-+" for line in diff)
+def _only_numbers(diff: Sequence[str]) -> bool:
+    """Return whether only numbers differ."""
+    changed = [line for line in diff if line[:1] in "-+"]
+    return len({_NUMBER.sub("#", line[1:]) for line in changed}) * 2 == len(changed)
 
 
 def is_of_pass(name: str) -> bool:

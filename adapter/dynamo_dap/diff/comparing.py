@@ -7,6 +7,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
+from math import inf
+from operator import itemgetter
 from pathlib import Path
 
 from dynamo_dap.diff.model import Difference, JsonDiff, KeyPart, Numbers, Side
@@ -94,7 +96,7 @@ class _Comparison:
         """Reasons, without repetition."""
 
     def differences(self) -> Iterator[Difference]:
-        """Yield differences: processes and functions in the order of A, then the programs' output."""
+        """Yield differences: processes and compiles in the order of A, then the programs' output."""
         one, other = self._runs
         for record_a, record_b in zip_longest(one.records, other.records):
             # A process that never compiled has no record.
@@ -158,19 +160,25 @@ class _Records:
             comparison.leave_out("guards and skipped functions: a record and a trace log word them differently")
 
     def differences(self) -> Iterator[Difference]:
+        # A function that another one calls is compiled before the rest of its caller.
+        yield from (difference for _, difference in sorted(self._of_functions(), key=itemgetter(0)))
+        if self._are_alike:
+            yield from self._skipped()
+
+    def _of_functions(self) -> Iterator[tuple[float, Difference]]:
+        """Yield each difference with the time of its compile in A, or else of the one before it."""
         functions_a, functions_b = self._by_name(self._a), self._by_name(self._b)
         for key, function in functions_a.items():
             match = functions_b.get(key)
             if match is None:
-                yield Difference("function", f"only A compiles {function.name}", function.name, place=function.place)
+                text = f"only A compiles {function.name}"
+                yield _time(function.compiles, 0.0), Difference("function", text, function.name, place=function.place)
             else:
                 yield from self._of_function(function, match)
         for key, function in functions_b.items():
             if key not in functions_a:
                 text = f"only B compiles {function.name}"
-                yield Difference("function", text, function.name, place_in_b=function.place)
-        if self._are_alike:
-            yield from self._skipped()
+                yield inf, Difference("function", text, function.name, place_in_b=function.place)
 
     def _by_name(self, record: Record) -> dict[tuple[str, str, int], CompiledFunction]:
         """Return the functions by name, file and their number among those that share both."""
@@ -198,7 +206,8 @@ class _Records:
                 text = f"only B skips {frame.name}: {frame.reason}"
                 yield Difference("skip", text, frame.name, place_in_b=frame.place)
 
-    def _of_function(self, one: CompiledFunction, other: CompiledFunction) -> Iterator[Difference]:
+    def _of_function(self, one: CompiledFunction, other: CompiledFunction) -> Iterator[tuple[float, Difference]]:
+        time = _time(one.compiles, 0.0)
         parts_a, parts_b = _parts(one), _parts(other)
         if any(map(is_raced, [*one.compiles, *other.compiles])):
             self._comparison.leave_out(
@@ -206,10 +215,11 @@ class _Records:
             )
         for key in [*parts_a, *(key for key in parts_b if key not in parts_a)]:
             for compiled, match in zip_longest(parts_a.get(key, []), parts_b.get(key, [])):
+                time = _time([compiled] if compiled is not None else [], time)
                 if compiled is not None and match is not None:
-                    yield from self._of_compile(one, other, compiled, match)
+                    yield from ((time, each) for each in self._of_compile(one, other, compiled, match))
                 else:
-                    yield self._alone(one, compiled, match)
+                    yield time, self._alone(one, compiled, match)
 
     def _alone(self, function: CompiledFunction, one: Compile | None, other: Compile | None) -> Difference:
         compiled = one or other
@@ -425,6 +435,11 @@ def _code_of(compiled: Compile) -> list[str] | None:
         except OSError:
             return None
     return lines
+
+
+def _time(compiles: Sequence[Compile], unknown: float) -> float:
+    """Return when the first of the compiles began; a log that was cut off does not say it of each."""
+    return next((compiled.began for compiled in compiles if compiled.began), unknown)
 
 
 def unified(one: Sequence[str], other: Sequence[str]) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.console import Console
 
@@ -37,7 +38,7 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
         console.print(f"\n[{each.compile}] {each.function}{where}", markup=False)
         console.print(f"  {', '.join(each.results)}, {each.seconds:.2f} s", markup=False)
         lines = [f"Reason: {' '.join(reason.split())}" for reason in each.reasons]
-        lines += [part_text(part, names) for part in each.parts]
+        lines += [part_text(part, names) for part in _folded(each.parts)]
         lines += [each.text] if each.text else []
         lines += [f"  {line}" for line in each.diff[:_LINES]]
         for line in [*lines, *(f"Do ({_tried(each)}): {advice}" for advice in each.advice), *_edit(each)]:
@@ -48,6 +49,16 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
         if side.exit_status:
             console.print(f"\nThe exit status of {name} is {side.exit_status}.")
     _print_numbers(found, console, names)
+
+
+def _folded(parts: Sequence[KeyPart]) -> Iterator[KeyPart]:
+    """Yield parts; those of several inputs that differ in the same way are one: ``example_inputs[2] … [13]``."""
+    for values, group in groupby(parts, key=lambda part: (part.name.partition("[")[0], part.in_a, part.in_b)):
+        first, *others = (part.name for part in group)
+        if first.startswith("example_inputs[") and others:
+            yield KeyPart(f"{first} … [{others[-1].partition('[')[2]}, {len(others) + 1} inputs", *values[1:])
+        else:
+            yield from (KeyPart(name, *values[1:]) for name in (first, *others))
 
 
 def _tried(missed: NotCached) -> str:

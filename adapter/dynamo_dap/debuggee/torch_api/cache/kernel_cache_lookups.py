@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.torch_api.cache.cache_lookups import LOOKUPS, CacheLook
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _REMOTE = "torch._inductor.remote_cache"
@@ -30,11 +31,13 @@ _GET = f"{_REMOTE}:RemoteCache.get"
 _KEY, _READ = f"{_AUTOTUNE}:AutotuneCache.create", f"{_AUTOTUNE}:AutotuneCache.read_best"
 _BUNDLE = f"{_AUTOTUNE}:AutotuneCacheBundler.begin_compile"
 _LOAD_BUNDLE = f"{_AUTOTUNE}:_AutotuneCacheBundlerImpl._load_cache"
+_COMPILE = "torch._dynamo.convert_frame:_compile"
+_ENTRIES = "torch._C._dynamo.eval_frame:_debug_get_precompile_entries"
 _LOAD, _INITIALIZE = f"{_PACKAGE}:DiskDynamoCache.load", f"{_PACKAGE}:CompilePackage.initialize"
 
 REMOTE_CACHES = Feature("lookups in remote caches", _GET)
 AUTOTUNE_CACHES = Feature("lookups in autotune caches", _KEY, _READ, _BUNDLE, _LOAD_BUNDLE, _CODE_HASH)
-PRECOMPILE_CACHE = Feature("lookups in the precompile cache", _LOAD, _INITIALIZE)
+PRECOMPILE_CACHE = Feature("lookups in the precompile cache", _LOAD, _INITIALIZE, _COMPILE, _ENTRIES)
 _OF_TRITON = ("get_cache_key", "CompiledKernel.__init__", "ASTSource.make_ir", "IRSource.make_ir")
 """Names of Triton that its lookups need; older versions lack the first."""
 _NAMES = {
@@ -68,6 +71,7 @@ class KernelCacheLookups:
         tuned |= {_BUNDLE: self._on_bundle_key, _LOAD_BUNDLE: self._on_bundle}
         when_imported(_AUTOTUNE, lambda: self._watch(AUTOTUNE_CACHES, tuned))
         packages: dict[str, Callable[..., Hook]] = {_LOAD: self._on_load, _INITIALIZE: self._on_package}
+        packages[_COMPILE] = self._on_compile
         when_imported(_PACKAGE, lambda: self._watch(PRECOMPILE_CACHE, packages))
         when_imported(_TRITON, self._watch_triton)
 
@@ -173,6 +177,18 @@ class KernelCacheLookups:
             if outcome.error is not None:
                 lookup = replace(lookup, result="refused", reason=str(outcome.error))
             self._report(lookup, code)
+
+    def _on_compile(self, code: types.CodeType, _globals: object, values: object, *_: object, **__: object) -> Hook:
+        """Report entries that were loaded, and whose guards this call does not meet: torch compiles it instead."""
+        if replayed_call() is None:
+            for entry in PRECOMPILE_CACHE.resolve(_ENTRIES)(code):
+                failed = entry.guard_manager.check_verbose(values).verbose_code_parts
+                if failed:
+                    # Torch adds the line as a comment.
+                    guard = as_the_user_wrote(failed[0].partition("  # ")[0].strip())
+                    reason = f"a guard of the saved function fails: {guard}"
+                    self._report(self._found("precompile cache", "refused", None, iter(()), reason), code)
+        yield None
 
 
 def _part(name: str, value: object) -> str:
