@@ -20,13 +20,13 @@ class Inert:
     arguments: tuple[Any, ...]
     state: dict[str, Any]
 
-    def __new__(cls, *arguments: Any) -> Inert:
+    def __new__(cls, *arguments: object) -> Inert:
         """Keep the arguments: pickles make most objects without ``__init__``."""
         made = super().__new__(cls)
         made.arguments, made.state = arguments, {}
         return made
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         """Keep the attributes: those of a frozen dataclass with slots are a list."""
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
@@ -34,19 +34,19 @@ class Inert:
             elif isinstance(part, list):
                 self.arguments = (*self.arguments, *part)
 
-    def __call__(self, *arguments: Any) -> Inert:
+    def __call__(self, *arguments: object) -> Inert:
         """Represent the result of a call."""
         return Inert(self, *arguments)
 
-    def append(self, item: Any) -> None:
+    def append(self, item: object) -> None:
         """Keep an item of a list."""
         self.arguments = (*self.arguments, item)
 
-    def extend(self, items: Iterable[Any]) -> None:
+    def extend(self, items: Iterable[object]) -> None:
         """Keep items of a list."""
         self.arguments = (*self.arguments, *items)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         """Keep an item of a dictionary."""
         self.state[str(key)] = value
 
@@ -56,7 +56,7 @@ class _InertUnpickler(pickle.Unpickler):
         """Return a class that does nothing; nothing is looked up."""
         return type("Inert", (Inert,), {"made_by": f"{module}.{name}"})
 
-    def persistent_load(self, key: Any) -> Inert:
+    def persistent_load(self, key: object) -> Inert:
         """Represent an object outside of the file."""
         return Inert(key)
 

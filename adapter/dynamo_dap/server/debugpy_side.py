@@ -349,8 +349,8 @@ def _bringing(address: str, token: str) -> dict[str, str]:
     return {"expression": f"{load}['inject']({address!r}, {token!r})", "context": "repl"}
 
 
-def _refusal_to(refused: asyncio.Future[str]) -> Any:
-    def take(response: Any) -> None:
+def _refusal_to(refused: asyncio.Future[str]) -> Callable[[Response], None]:
+    def take(response: Response) -> None:
         if not response.success and not refused.done():
             refused.set_result(response.error_text)
 

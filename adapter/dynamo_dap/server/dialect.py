@@ -6,9 +6,9 @@ the backends' form; their messages are not even decoded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -71,7 +71,7 @@ class _Translation:
 
     lines: int
     columns: int
-    path: Any
+    path: Callable[[str], str] | None
 
     def of(self, raw: msgspec.Raw) -> msgspec.Raw:
         decoded = msgspec.json.decode(bytes(raw))

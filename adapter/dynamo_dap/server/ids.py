@@ -7,8 +7,8 @@ and ``2n + 1`` for debugpy's. Thread ids are the same in both backends and are n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -83,7 +83,7 @@ class References(msgspec.Struct, rename="camel"):
         return next((number for number in candidates if number), None)
 
 
-def _translated(raw: msgspec.Raw, translate: object) -> msgspec.Raw:
+def _translated(raw: msgspec.Raw, translate: Callable[[int], int]) -> msgspec.Raw:
     data = bytes(raw)
     if b"Reference" not in data and b"frameId" not in data and b"stackFrames" not in data:
         return raw
@@ -95,7 +95,7 @@ def _translated(raw: msgspec.Raw, translate: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _translate(value: object, translate: Any) -> None:
+def _translate(value: object, translate: Callable[[int], int]) -> None:
     if isinstance(value, list):
         for item in value:
             _translate(item, translate)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
 
 from dynamo_dap.protocol.local_sockets import is_local_name, name_of
 from dynamo_dap.protocol.options import ConnectTarget
@@ -24,7 +23,7 @@ async def connect_to(target: ConnectTarget) -> socket.socket:
     raise problem or OSError("no address")
 
 
-async def _connected(address: Any, *form: int) -> socket.socket:
+async def _connected(address: tuple[object, ...] | str, *form: int) -> socket.socket:
     connecting = socket.socket(*form)
     connecting.setblocking(False)
     try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, overload
 
-from dynamo_dap.debuggee.torch_api.objects import Instruction, SideEffects, Translator
+from dynamo_dap.debuggee.torch_api.objects import Instruction, SideEffects, Tracer, Translator
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 
 PUSHED: Mapping[str, int] = {
@@ -76,7 +76,7 @@ class PastFrame(NamedTuple):
 class PastGraph(NamedTuple):
     """The length of a graph so far."""
 
-    tracer: Any
+    tracer: Tracer
     nodes: int
     inputs: int
 
@@ -248,7 +248,7 @@ class Snapshots(Sequence[Snapshot]):
         """``Snapshot.left`` of each snapshot that has any."""
         self._traced = array("q")
         """The numbers of snapshots from which ``PastTrace`` has a new state."""
-        self._tracers: list[object] = []
+        self._tracers: list[Tracer] = []
         self._counts = array("q")
         """Counts of the innermost graph's nodes and inputs, of guards, tracked objects, and saves of tensors."""
         self._effects: list[Any] = []

@@ -457,7 +457,7 @@ def _version_of(shape_env: ShapeEnv) -> tuple[int, ...]:
     return (shape_env._version_counter, *map(id, shape_env.var_to_range.values()))
 
 
-def _sizes_now(shape_env: Any, known: PastSizes | None) -> PastSizes:
+def _sizes_now(shape_env: ShapeEnv, known: PastSizes | None) -> PastSizes:
     version = _version_of(shape_env)
     if known is not None and known.version == version:
         return known

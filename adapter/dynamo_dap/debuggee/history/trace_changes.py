@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.objects import Output, SideEffects, Tensor, Translator
+from dynamo_dap.debuggee.torch_api.objects import Output, SideEffects, Tensor, Tracer, Translator
 from dynamo_dap.debuggee.torch_api.swaps import refill
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import fields_of, node_of
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
@@ -234,7 +234,7 @@ class _RealizationChange(_FieldsChange):
 class _BodyChange(_FieldsChange):
     """The end of a higher-order operator's body: torch rebuilds its graph and rebinds its results."""
 
-    def __init__(self, tracers: Sequence[Any], noted: Iterable[object]) -> None:
+    def __init__(self, tracers: Sequence[Tracer], noted: Iterable[object]) -> None:
         """Take ``tracers`` of the body and of enclosing bodies, for example an autograd function's forward."""
         super().__init__(values_in(tracers[-1].graph, noted))
         self._graphs = [BodyGraph(each) for each in tracers]

@@ -9,7 +9,7 @@ keeps its graph and values after its last instruction. Runs on the tracing threa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Tracer
 from dynamo_dap.debuggee.torch_api.swaps import refill
@@ -24,7 +24,7 @@ def values_in(graph: Graph, roots: Iterable[object]) -> list[object]:
 
 
 class _PastNode(NamedTuple):
-    node: object
+    node: Node
     fields: dict[str, object]
     users: dict[object, None]
     """The former entries of ``users``."""
@@ -38,7 +38,7 @@ _FIELDS = ("name", "_args", "_kwargs", "_input_nodes", "users", "meta", "_erased
 class BodyGraph:
     """A body's nodes, their order and operands, and its captured values."""
 
-    def __init__(self, tracer: Tracer, also: Iterable[Any] = ()) -> None:
+    def __init__(self, tracer: Tracer, also: Iterable[Node] = ()) -> None:
         """Copy the graph of ``tracer`` (torch's ``SubgraphTracer``), and the state of ``also``, removed nodes."""
         self._tracer = tracer
         self._order = list(tracer.graph.nodes)

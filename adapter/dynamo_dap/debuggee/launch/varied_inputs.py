@@ -133,7 +133,7 @@ class VariedInputs:
             declaration.mark(one.tensor, [one.dimension])
 
     def _others(self, values: Mapping[str, int], declaration: Declaration | None) -> dict[int, object]:
-        wanted: dict[int, tuple[object, dict[int, int]]] = {}
+        wanted: dict[int, tuple[Tensor, dict[int, int]]] = {}
         for name, one in self.sizes.items():
             wanted.setdefault(id(one.tensor), (one.tensor, {}))[1][one.dimension] = values[name]
         made = {}

@@ -63,6 +63,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import is_dynamos_g
 from dynamo_dap.debuggee.torch_api.compiles import call_conditions
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import with_earlier_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 
 _MOST_VALUES = 1_000_000
@@ -238,7 +239,7 @@ class CallWriter:
             return self._of_numpy(value, path)
         return None
 
-    def _tensor(self, value: Any, kind: type, path: str) -> Value | str:
+    def _tensor(self, value: Tensor, kind: type, path: str) -> Value | str:
         torch = sys.modules["torch"]
         if not is_exactly(value, (torch.Tensor, torch.nn.Parameter)):
             return f"a tensor of the class {kind.__qualname__} has state besides its data"
@@ -254,7 +255,7 @@ class CallWriter:
         )
         return self._kept_data(stored, value)
 
-    def _kept_data(self, stored: Stored, value: Any) -> Stored | str:
+    def _kept_data(self, stored: Stored, value: Tensor) -> Stored | str:
         if not self._with_data:
             stored.strides, stored.seed = list(value.stride()), len(self._values)
             return stored

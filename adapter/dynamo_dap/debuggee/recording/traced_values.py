@@ -6,8 +6,7 @@ objects is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.recording.function_names import own_function, place_of_code
@@ -135,7 +134,7 @@ class _Writer:
             return repr(value) if len(str(value)) <= _MAXIMUM_LENGTH else type(value).__name__
         return self._tensor(value) if is_tensor(value) else name_of(type(value))
 
-    def _items(self, items: Any, depth: int) -> str:
+    def _items(self, items: Collection[object], depth: int) -> str:
         if depth == 0:
             return "…" if len(items) else ""
         texts = [self.text(item, depth - 1) for item in list(items)[:_ITEMS]]

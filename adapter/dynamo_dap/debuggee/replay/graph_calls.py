@@ -35,7 +35,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
 )
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, random_states, uncompiled_data_reading
-from dynamo_dap.debuggee.torch_api.objects import Graph
+from dynamo_dap.debuggee.torch_api.objects import Graph, Tensor
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import REPLAYS, CachedCall
@@ -73,17 +73,17 @@ class GraphCall:
         return f"{os.getpid()}.{self.number}"
 
     @property
-    def given(self) -> tuple[object, ...]:
+    def given(self) -> tuple[Any, ...]:
         """The inputs, and the program's tensors that belong to the graph."""
         return self.graph.given(self.inputs)
 
     @property
-    def written(self) -> list[Any]:
+    def written(self) -> list[Tensor]:
         """The items of ``given`` that the graph writes to and whose earlier contents were kept."""
         given = self.given
         return [given[at] for at in sorted(self.graph.written or ()) if at not in self.kept.left_out]
 
-    def before(self, tensor: object) -> object:
+    def before(self, tensor: object) -> Any:
         """Return the tensor of ``given`` with its contents before the call."""
         return with_earlier_memory(tensor, self.kept.memory)
 
@@ -384,6 +384,6 @@ def _differ(before: Any, now: Any) -> bool:
     return not torch.equal(*bytes_of)
 
 
-def tensors_in(values: object) -> Iterator[Any]:
+def tensors_in(values: object) -> Iterator[Tensor]:
     """Yield the plain tensors among the inputs or outputs of a call."""
     yield from (each for each in flattened(values) if has_own_memory(each))

@@ -68,7 +68,7 @@ class ReplayedGraph:
         """By placeholder: the compiled graph's input, as the call left it."""
         self._originals: dict[str, object] = {}
         """By name: the program's tensors that belong to the graph."""
-        self._attributes: dict[object, tuple[Any, object]] = {}
+        self._attributes: dict[object, tuple[Any, Any]] = {}
         """By memory that belongs to the graph: a copy, and the contents when the call began."""
         for node in self.nodes:
             if node.op == "placeholder":

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.agent.frames import Frame, GlobalsFrame
 from dynamo_dap.debuggee.agent.pause import Pause, Reply
 from dynamo_dap.debuggee.agent.requests import AnsweredLater, handles_while_held
 from dynamo_dap.debuggee.agent.stepping import Assignment, ChangesTrace, Jump, RequestedChange, Step, StepKind
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import (
     Children,
     EvaluationError,
@@ -200,7 +201,7 @@ def _pause_of_tensor(agent: Agent, arguments: TensorArguments) -> Pause:
 def tensor(agent: Agent, pause: Pause, arguments: TensorArguments) -> TensorBody:
     """Return a part of a tensor."""
 
-    def computed(expression: str) -> Any:
+    def computed(expression: str) -> Tensor:
         return _reporting_exceptions(lambda: _frame(agent, arguments).tensor(expression))
 
     if arguments.variables_reference is not None:

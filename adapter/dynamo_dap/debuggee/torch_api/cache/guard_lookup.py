@@ -15,6 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import live_entries
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 
 _CHECK = "torch._dynamo.guards:GuardManagerWrapper.check"
 LOOKUP = Feature("forecasts of recompiles", _CHECK)
@@ -58,7 +59,7 @@ def serving_entry(code: CodeType, names: Mapping[str, object]) -> int | None:
     return None
 
 
-def tensors_in(names: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
+def tensors_in(names: Mapping[str, object]) -> Iterator[tuple[str, Tensor]]:
     """Yield the plain tensors in ``names``, also those in containers and plain objects, each with its expression.
 
     Expressions are ``batch['x']`` or ``cache.layers[0].keys``. Modules are skipped.
@@ -67,7 +68,7 @@ def tensors_in(names: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
     yield from itertools.islice(found, _MOST_TENSORS)
 
 
-def _tensors_below(path: str, value: Any, depth: int, above: set[int]) -> Iterator[tuple[str, object]]:
+def _tensors_below(path: str, value: Any, depth: int, above: set[int]) -> Iterator[tuple[str, Tensor]]:
     torch = sys.modules["torch"]
     if type(value) is torch.Tensor:
         if value.layout == torch.strided and not value.is_sparse:
@@ -110,7 +111,7 @@ def with_containers_copied(value: object) -> Any:
     return replaced(value, {id(tensor): tensor for _, tensor in tensors_in({"": value})})
 
 
-def with_size(tensor: Any, sizes: Mapping[int, int]) -> object:
+def with_size(tensor: Tensor, sizes: Mapping[int, int]) -> object:
     """Return a new tensor like ``tensor`` with other sizes and the same order of dimensions in memory."""
     torch = sys.modules["torch"]
     shape = [sizes.get(dimension, size) for dimension, size in enumerate(tensor.shape)]

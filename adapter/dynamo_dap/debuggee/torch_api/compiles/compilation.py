@@ -15,6 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import shown_names
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.objects import Translator
 from dynamo_dap.debuggee.torch_api.traced.translator import compile_identity
 
 _CACHE_ENTRIES = "torch._dynamo.eval_frame:_debug_get_cache_entry_list"
@@ -50,7 +51,7 @@ class CompileFacts:
     guard_count: int
 
 
-def facts_of(tx: Any) -> CompileFacts:
+def facts_of(tx: Translator) -> CompileFacts:
     """Return the facts of the compile that a translator works for."""
     output = tx.output
     identity = compile_identity()

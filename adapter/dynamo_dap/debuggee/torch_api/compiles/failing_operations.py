@@ -84,7 +84,7 @@ def _upto(graph: GraphModule, end: Node) -> Any:
 
 def _only(
     graph: GraphModule, end: Node, wanted: set[Node], values: Mapping[object, object]
-) -> tuple[Any, list[object]]:
+) -> tuple[GraphModule, list[object]]:
     """Return a graph of the ``wanted`` nodes, which returns ``end``, and its inputs: their other operands."""
     torch = sys.modules["torch"]
     part, copies, given = torch.fx.Graph(), dict[Node, Node](), []
@@ -100,7 +100,7 @@ def _only(
     return _returning(graph, part, copies, end), given
 
 
-def _returning(graph: object, part: Any, copies: Mapping[Node, Node], end: Node) -> object:
+def _returning(graph: object, part: Any, copies: Mapping[Node, Node], end: Node) -> Any:
     torch = sys.modules["torch"]
     part.output((copies[end],))
     module = torch.fx.GraphModule(graph, part)

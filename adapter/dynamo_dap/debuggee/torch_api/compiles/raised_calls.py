@@ -19,7 +19,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.graphs.graph import nodes_of, target_name
-from dynamo_dap.debuggee.torch_api.objects import GraphModule
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.wrapping.patches import Patches, calling_frame
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
@@ -58,7 +58,7 @@ class RaisedCall:
     """File and line of each frame in the graph's call, without Inductor's code, outermost first."""
     is_backward: bool = False
     """Whether its backward pass raised."""
-    backward_nodes: tuple[Any, ...] = ()
+    backward_nodes: tuple[Node, ...] = ()
     """In Inductor's code: the operation's nodes, with ``target`` and ``meta``; none if the code came from a cache."""
 
 
@@ -122,7 +122,7 @@ class RaisedCalls:
         own = [each for each in nodes if "." in name and name in target_name(each)]
         return replace(found, backward_nodes=tuple(own or nodes))
 
-    def _nodes(self, graph: GraphModule, names: Collection[str]) -> Iterator[Any]:
+    def _nodes(self, graph: GraphModule, names: Collection[str]) -> Iterator[Node]:
         stacks = self._stacks.get(graph, {})
         for node in nodes_of(graph.graph):
             if node.name in names:

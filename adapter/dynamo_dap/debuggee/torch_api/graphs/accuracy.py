@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 
 _SAME = "torch._dynamo.utils:same"
 
@@ -47,7 +48,7 @@ def _can_have_nan(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.is_floating_point()
 
 
-def _equal_where(mask: object, one: Any, other: Any) -> bool:
+def _equal_where(mask: object, one: Tensor, other: Tensor) -> bool:
     """Return whether two results have the same NaN and the same sign of Inf at the positions of ``mask``."""
     torch = sys.modules["torch"]
     return bool(torch.equal(one[mask].nan_to_num(0.0), other[mask].to(one.dtype).nan_to_num(0.0)))

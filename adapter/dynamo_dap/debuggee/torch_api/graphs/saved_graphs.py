@@ -15,7 +15,7 @@ from weakref import ref
 
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import GraphRunner, NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.real_values import attribute_of_graph, limits_of_real_values
-from dynamo_dap.debuggee.torch_api.objects import Node, Output
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Output
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced.sources import functions_of_sources, user_expression
@@ -29,7 +29,7 @@ class SavedGraph:
         """Begin empty; see ``take``."""
         torch = sys.modules["torch"]
         self._graph = torch.fx.Graph()
-        self._copies: dict[object, object] = {}
+        self._copies: dict[Node, Node] = {}
         """The copy of each node of the trace; empty after the trace."""
         self.nodes: list[Node] = []
         self.outputs: list[object] = []
@@ -64,7 +64,7 @@ class SavedGraph:
                 self.attributes[each.target] = _kept(attribute_of_graph(output, each.target))
         return len(self.nodes)
 
-    def finish(self, output: Output, finished: Any) -> None:
+    def finish(self, output: Output, finished: Graph) -> None:
         """Copy all of ``output``'s graph, which the backend got as ``finished`` (``torch.fx.Graph``)."""
         self.take(output)
         (returned,) = next(node for node in finished.nodes if node.op == "output").args
@@ -82,7 +82,7 @@ class SavedGraph:
             raise NoRealValue(f"'{target}' of the graph is gone")
         return found
 
-    def wanted_copy(self, node: Node) -> Any:
+    def wanted_copy(self, node: Node) -> Node:
         """Return the copy of the trace's ``node``, whose value later calls need.
 
         Raises:
