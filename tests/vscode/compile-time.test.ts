@@ -50,6 +50,7 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await expect(debug.consoleRows().filter({ hasText: "result 87" }).first()).toBeVisible();
     // What the stop before has shown goes when VS Code has the new values.
     await expect(debug.row("variables", "z =")).toHaveCount(0);
+    await expect(debug.row("variables", "x =")).toContainText("Tensor f32[3, 4]");
     await picture("cached-call");
     await debug.press("F5");
     await debug.waitForEnd();
