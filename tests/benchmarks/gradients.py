@@ -146,9 +146,9 @@ class Looking(EveryLine):
                 found[place] += here
         return found
 
-    def _look(self, kept: KeptCall, run: GradientRun) -> None:
+    def _stop_in(self, kept: KeptCall, run: GradientRun) -> None:
         self.noted = self.by_call[kept.number] = defaultdict(list)
-        super()._look(kept, run)
+        super()._stop_in(kept, run)
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -263,7 +263,7 @@ def _places_with_gradient(compiled: Any, given: Call) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
 
     class Places(EveryLine):
-        def _look(self, kept: KeptCall, run: GradientRun) -> None:
+        def _stop_in(self, kept: KeptCall, run: GradientRun) -> None:
             found.extend(visit.place for visit in reversed(kept.lines.visits) if set(visit.nodes) & run.names)
 
     with every_backward_pass(Places):

@@ -30,10 +30,10 @@ class EveryLine(BackwardPasses):
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
         return True
 
-    def _is_looked_at(self, kept: KeptCall) -> bool:
+    def _may_stop_in(self, kept: KeptCall) -> bool:
         return True
 
-    def _look(self, kept: KeptCall, run: GradientRun) -> None:
+    def _stop_in(self, kept: KeptCall, run: GradientRun) -> None:
         self.count += 1
         self._trace(kept, ReplayRun(self._in_backward(kept, run)))
 

@@ -218,7 +218,7 @@ def test_a_program_describes_its_functions(tmp_path: Path) -> None:
         "    print(error)\n"
     )
     ran = alone(program)
-    assert ran.stdout.startswith("before Nothing has cache entries.\n1 Model.forward  ")
+    assert ran.stdout.startswith("before No function has cache entries.\n1 Model.forward  ")
     assert "k == 2 (was 2, is 3)" in ran.stdout
     assert "graph __compiled_fn_1 (1 operation):\n" in ran.stdout
     assert "a function, a method or a" in ran.stdout

@@ -113,7 +113,7 @@ test("the timeline shows each compile, is looked into by dragging, and leads to 
     await report.mouse.down();
     await report.mouse.move(...at(0.6), { steps: 4 });
     await report.mouse.up();
-    const all = report.getByRole("button", { name: "All of it again" });
+    const all = report.getByRole("button", { name: "Show all of it" });
     await expect(all).toBeVisible();
     await all.click();
     await expect(all).toBeHidden();

@@ -223,13 +223,13 @@ def _make_debugger(options: argparse.Namespace, program_arguments: list[str], sc
 def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
     """Return the terminal if input is typed there; None for other input."""
     if options.input is not None and options.attach is not None:
-        raise UsageError("a program that is attached to has its input already")
+        raise UsageError("--input is for a program that this command starts, not for --attach")
     if options.input is not None and not Path(options.input).is_file():
         raise UsageError(f"{options.input} does not exist")
     if options.input is not None or options.console == _INTERNAL:
         return None
     if not sys.stdin.isatty():
-        raise UsageError("the standard input has commands for the debugger: give that of the program with --input FILE")
+        raise UsageError("the standard input has the debugger's commands: give the program its input with --input FILE")
     return OwnTerminal()
 
 

@@ -15,7 +15,7 @@ import msgspec
 from dynamo_dap.protocol.cache_entries import EntriesBody
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
-_NOTHING = "Nothing has cache entries.\n"
+_NOTHING = "No function has cache entries.\n"
 
 
 def main(arguments: list[str]) -> int:

@@ -182,7 +182,7 @@ def _input(text: str) -> dict[str, int]:
 
 def _lines(body: ForecastBody) -> Iterator[str]:
     if not body.functions:
-        yield "Nothing has cache entries."
+        yield "No function has cache entries."
     for function in body.functions:
         yield from _of_function(function)
 

@@ -38,7 +38,7 @@ _STAGES = {
     "aot": "what AOTAutograd gave to Inductor",
     "dynamo": "what Dynamo gave to the backend",
 }
-"""What is minified, by torch's name of the stage before which the graph is taken."""
+"""The graph that is minified, by torch's name of the stage that gets it."""
 _FAILURE, _ACCURACY = "2", "4"
 _DYNAMO = "Dynamo"
 _NOT_IN_GRAPH = "It cannot be smaller: Dynamo's graph differs from the function, and a minimized program is one graph."
@@ -150,7 +150,7 @@ class _Minifying:
             if self._options.accuracy:
                 self.problem = _why_no_graph(self._comparisons(program))
             else:
-                self.problem = f"no compile of the program fails{', but it ends by ' + error if error else ''}"
+                self.problem = f"no compile of the program fails{', but it raises ' + error if error else ''}"
             return
         self.error = outcome.error.partition("\n")[0][:_MOST]
         result = self.result()

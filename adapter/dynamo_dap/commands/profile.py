@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _shown(path: Path) -> str:
-    """Return a path that a shell takes, as short as it can be: below the current folder, or below ``~``."""
+    """Return the shortest path that a shell accepts: below the current folder, or below ``~``."""
     absolute = path.absolute()
     for folder, prefix in ((Path.cwd(), Path()), (Path.home(), Path("~"))):
         if absolute.is_relative_to(folder):
@@ -124,7 +124,7 @@ class _Run:
 
     @property
     def writing(self) -> float:
-        """How long the profiler worked after the program's end: timing itself, record, files."""
+        """How long the profiler worked after the program's end: it times itself, ends the record and writes files."""
         return max(0.0, self.written - self.profile.main.ended / 1e9)
 
     def stages(self) -> dict[str, int]:

@@ -85,7 +85,7 @@ def check_unchanged(program: RecordedProgram) -> None:
 def _is_file(folder: str, name: str) -> bool:
     try:
         return Path(folder, name).is_file()
-    except (OSError, ValueError):  # overlong, or with a null byte
+    except (OSError, ValueError):  # too long, or with a null byte
         return False
 
 
@@ -146,12 +146,14 @@ def asks_for_untrusted(options: argparse.Namespace) -> Consents:
             agree_to(program.digest, program.command)
         except OSError as error:
             # It runs anyway; the question is asked again next time.
-            sys.stderr.write(f"dynamo-dap: cannot remember that: {error.strerror or error}\n")
+            sys.stderr.write(f"dynamo-dap: cannot save your consent: {error.strerror or error}\n")
 
     return check
 
 
 def add_consent(parser: argparse.ArgumentParser, when: str = "") -> None:
     """Add the options by which a user agrees to run a record's program."""
-    parser.add_argument("--yes", action="store_true", help=f"{when}run the recorded command, whatever user wrote it")
+    parser.add_argument(
+        "--yes", action="store_true", help=f"{when}run the recorded command, even if another user wrote the record"
+    )
     parser.add_argument("--content", metavar="DIGEST", help=argparse.SUPPRESS)

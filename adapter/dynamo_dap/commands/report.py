@@ -127,7 +127,7 @@ def _of_trace(reader: argparse.ArgumentParser, options: argparse.Namespace) -> i
 
 
 def _read(path: Path, mappings: Mappings, show_beginning: Callable[[report.Reading], None]) -> Record:
-    """Read a log; of one that takes long, show what its beginning says, and the progress in a terminal."""
+    """Read a log; if that takes long, show a report on its beginning, and the progress in a terminal."""
     reader = TraceReader(path, mappings)
     if reader.read(_FIRST_PAGE_SECONDS):
         return reader.record

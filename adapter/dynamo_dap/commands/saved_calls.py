@@ -138,12 +138,14 @@ def may_run(snapshot: Snapshot, *, yes: bool, allowed: Sequence[str] = ()) -> bo
             return False
     refused = [each for each in unusual(snapshot.call) if each not in allowed]
     if refused:
-        _fail(f"the call names what a saved call may not; allow each with --allow: {visible(', '.join(refused))}")
+        _fail(
+            f"the call uses names that a saved call may not use; allow each with --allow: {visible(', '.join(refused))}"
+        )
         return False
     try:
         agree(snapshot)
     except OSError as error:
-        _fail(f"cannot remember that you agreed: {error.strerror or error}")
+        _fail(f"cannot save your consent: {error.strerror or error}")
         return False
     return True
 

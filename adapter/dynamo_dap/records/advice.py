@@ -125,7 +125,7 @@ def _breaks(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
 
 
 def _with_callers(breaks: list[_Break]) -> list[_Break]:
-    """Merge a break inside a call with the caller's break at that call.
+    """Merge a break in a called function with the break that it causes in the caller.
 
     Such a break cuts the caller, and then the called function, which is compiled by itself.
     """

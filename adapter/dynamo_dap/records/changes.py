@@ -232,7 +232,8 @@ class _Read:
         """The key for values that belong together: a cache's keys, values and lengths change at once."""
         if _COMPUTED.search(self.name):
             return self.subject
-        # A number called "past" is not a cache. A value with sizes may be one, and so may None in the first call.
+        # A number named "past" is not a cache. A value with sizes may be one, and None may stand for one in the first
+        # call.
         is_number = not self.subject.startswith("size ") and any(
             text.lstrip("-").isdigit() for text in (self.then, self.now) if text
         )
@@ -306,7 +307,7 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
     if "___check_obj_id" in expression or "___check_type_id" in expression:
         subject = (failure.text or expression).partition(" is ")[0]
         advice = "each call passes a new object: make it once, outside the function (a lambda, a partial, a module)"
-        if subject.endswith(".__code__"):  # which is the same for a lambda that each call makes anew
+        if subject.endswith(".__code__"):  # equal for the lambdas that one line makes
             advice = "the calls are for different functions, each compiled separately: compile these functions instead"
         return _Read(subject, subject, then, now, advice)
     empty = _EMPTY.fullmatch(expression)
@@ -335,7 +336,9 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
             advice = "the calls pass different keyword arguments, and each set is compiled separately: always pass all"
         return _Read(subject, subject, then or length or None, now, advice)
     if "grad_mode" in expression.lower():
-        advice = "with and without gradients it is compiled separately, once each; no_grad() holds in its own thread"
+        advice = (
+            "with and without gradients it is compiled separately, once each; no_grad() holds in its own thread only"
+        )
         return _Read("grad mode", "grad mode", then, now, advice)
     return _read_comparison(failure, expression, then, now)
 

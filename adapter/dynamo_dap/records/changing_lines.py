@@ -79,7 +79,7 @@ def _of_part(subject: str) -> Changes | None:
 
 
 def _of_container(name: str) -> Changes | None:
-    """Return a matcher for rebinding a container, storing into it or calling a method that changes it."""
+    """Return a matcher for lines that rebind a container, store into it, or call a method that changes it."""
     found = _ATTRIBUTE.search(name) or _GLOBAL.search(name)
     if found is None:
         return None

@@ -43,15 +43,15 @@ class CompiledFile:
     place: Place
     backend: str
     versions: dict[str, str]
-    """Of what torch compares when it loads the file."""
+    """The versions that torch compares when it loads the file."""
     inputs: dict[str, str] = field(default_factory=dict)
     """The values that it was compiled with, by parameter."""
     tensors: list[tuple[str, Place | None]] = field(default_factory=list)
-    """The type, sizes and device that each tensor has to have; a size that may vary is ``…``."""
+    """The required type, sizes and device of each tensor; a size that may vary is ``…``."""
     guards: list[tuple[str, Place | None]] = field(default_factory=list)
-    """What a call has to fulfil, with the user's line that needs it."""
+    """The conditions on a call, each with the user's line that needs it."""
     has_global_state: bool = False
-    """Whether a call also needs torch's global state of then."""
+    """Whether a call also needs the global state of torch that the compile had."""
     sources: list[tuple[str, int, int]] = field(default_factory=list)
     """The traced code: module, first and last line."""
 
@@ -129,7 +129,7 @@ def _place(guard: dict[str, object]) -> Place | None:
 
 
 def _flat(value: object, depth: int = 4) -> Iterator[Inert]:
-    """Yield an object and those that it was made of."""
+    """Yield an object, and the objects from which it was made."""
     if isinstance(value, Inert):
         yield value
         value = value.arguments

@@ -29,7 +29,7 @@ def _texts(problem: ExportProblem) -> tuple[str, str]:
             )
         case "mismatched_fake_kernel":
             return (
-                f"{operator} returns something else than its fake kernel declares",
+                f"{operator} does not return what its fake kernel declares",
                 f"correct the fake kernel of {operator}; torch.library.opcheck compares it with the real one",
             )
         case "guard_added":

@@ -49,7 +49,7 @@ class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="even
     """Base of the events; the tag is the class's name in camelCase."""
 
     is_shown: ClassVar[bool] = True
-    """Whether it changes what views show. Some events come right before another that does."""
+    """Whether it changes what views show. False for an event that comes right before one that does."""
 
     def merge_into(self, record: Record) -> None:
         """Apply this event to the record."""
@@ -435,7 +435,7 @@ class Record:
         self.ended: Ended | None = None
         self.is_truncated = False
         self.version = 0
-        """Counts applied events: whatever is made from a record is valid for one count."""
+        """Counts applied events; a result computed from the record is valid for one count."""
         self.unreadable_lines = 0
         """Lines of a record file that were left out."""
         self.functions: list[CompiledFunction] = []
@@ -450,7 +450,8 @@ class Record:
         self.sources: dict[str, list[str]] = {}
         """Digests of lines, by path. See ``SourceRead``."""
         self.torch_settings: dict[str, str] = {}
-        """Torch's settings at the first compile, as JSON, by name; a trace log has them, and a command of ``diff``."""
+        """Torch's settings at the first compile, as JSON, by name; only for a trace log or for a program run by
+        ``diff``."""
         self.export_problems: list[ExportProblem] = []
         """What draft exports could only assume; only a trace log has it."""
         self.libraries: set[str] = set()

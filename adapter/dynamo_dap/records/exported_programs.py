@@ -1,6 +1,6 @@
 """Reads programs that ``torch.export.save`` wrote, without torch: what they hold, and which inputs they accept.
 
-The file is an archive with JSON, and may come from anybody: nothing of it is unpickled or run. Runs on one thread.
+The file is an archive with JSON, and may come from anybody: no part of it is unpickled or run. Runs on one thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TYPES = dict(
         ("?", "u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "c32", "c64", "c128", "b8", "bf16"),
     )
 )
-"""By torch's number of a dtype in such a file."""
+"""Short names of dtypes, by torch's number for each in such a file."""
 _UNBOUNDED = 2**31
 _OPERATIONS = 12
 
@@ -40,7 +40,7 @@ class ExportedProgram:
     inputs: dict[str, str] = field(default_factory=dict)
     """The requirement for each input, by its name."""
     ranges: dict[str, str] = field(default_factory=dict)
-    """Of each size that may vary."""
+    """The range of each size that may vary."""
     guards: list[str] = field(default_factory=list)
     weights: dict[str, str] = field(default_factory=dict)
     operations: Counter[str] = field(default_factory=Counter)

@@ -159,9 +159,9 @@ def _timeline(record: Record) -> Iterator[str]:
         yield "<p>No compile was finished.</p>"
         return
     yield "<div class='chart'><canvas id='timeline' role='img' aria-label='Timeline of the compiles'></canvas></div>"
-    reported = "Drag over the chart to look closer, or turn the wheel with Ctrl; click a bar to go to its compile."
+    reported = "Drag over the chart to zoom in, or turn the wheel with Ctrl; click a bar to go to its compile."
     order = "Stages are drawn one after the other: torch says how long each took, not when."
-    yield f"<p class='note'>{reported} {order} <button id='forget' type='button' hidden>All of it again</button></p>"
+    yield f"<p class='note'>{reported} {order} <button id='forget' type='button' hidden>Show all of it</button></p>"
     yield "<script type='application/json' id='compiles'>"
     yield from _chart(compiles)
     yield "</script>"

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Inert:
-    """Represents an object of a pickle, made by the class or function ``made_by``."""
+    """Represents an object that a pickle would make by calling ``made_by``, a class or function."""
 
     made_by = ""
     """Its module and name."""

@@ -12,7 +12,7 @@ _LOCAL = re.compile(r"[lL]_(?P<name>[a-z]\w*?)_$")
 
 
 def user_name(name: str) -> str | None:
-    """Return an input in the user's terms, if torch's name is unambiguous: ``self.fc.weight``."""
+    """Return an input as the user wrote it, if torch's name is unambiguous: ``self.fc.weight``."""
     parameter = _OF_MODULE.match(name)
     if parameter is not None:
         path = parameter["path"].replace("_modules_", ".")

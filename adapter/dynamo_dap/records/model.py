@@ -138,8 +138,7 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     message: str | None = None
     """Torch's whole text."""
     at_fsdp_hook: bool = False
-    """Whether it is a hook of FSDP, which keeps Dynamo out. Then ``explanation`` and ``hints`` are ours, not torch's.
-    """
+    """Whether it is at a hook of FSDP, which Dynamo must not trace. ``explanation`` and ``hints`` are ours then."""
     condition: str | None = None
     """The condition of a data-dependent branch, as the user may write it at the line: ``n == 3``."""
     data: list[DataSymbol] = []
@@ -217,7 +216,7 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
     object_now: int | None = None
     """The number of the object, or of the type, that failed a guard on identity: the same in all failures."""
     text: str | None = None
-    """The difference from before in plain words; None if torch's words are plain."""
+    """What changed since that compile, in plain words; None if torch's words are plain."""
     hint: str | None = None
     """Torch's own advice."""
 

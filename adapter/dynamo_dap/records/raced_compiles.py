@@ -18,7 +18,7 @@ _ACCEPTED = "Unexpected recompilation: runtime guards failed even though they pa
 
 
 def accepts_now(expression: str) -> bool:
-    """Return whether a failed guard, in torch's words, is none: all guards held when torch checked again."""
+    """Return whether torch's text reports no failed guard: all guards held when torch checked again."""
     return expression.startswith(_ACCEPTED)
 
 

@@ -167,9 +167,9 @@ def _report_others(record: Record, file: Path, others: list[Path], console: Cons
 
 
 def chosen_record(given: Path | None, directory: Path | None = None) -> Path:
-    """Return the record that was given, or the newest of a directory in which a compile was finished.
+    """Return the given record, or the newest one of ``directory`` that has a finished compile.
 
-    ``directory`` is the working directory without one.
+    Without ``directory``, use the working directory.
 
     Raises:
         UnreadableRecord: there is none.

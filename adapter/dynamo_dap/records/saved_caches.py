@@ -1,6 +1,6 @@
 """Reads files of ``torch.compiler.save_cache_artifacts`` without torch: what they hold, and for which inputs.
 
-An entry is a pickle, which may come from anybody: its opcodes are listed, and none is carried out. Runs on one thread.
+An entry is a pickle, which may come from anybody: its opcodes are read, and none is executed. Runs on one thread.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_saved_cache(path: Path) -> list[SavedEntry]:
     """Return the entries of a file.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is torn.
+        UnreadableRecord: it cannot be read, or is damaged.
     """
     try:
         with open_regular(path) as file:
@@ -71,7 +71,7 @@ def entries_of_cache(data: bytes, path: Path) -> list[SavedEntry]:
     """Return the entries in the bytes that torch saved; ``path`` names the file in messages.
 
     Raises:
-        UnreadableRecord: they are torn, or of another form.
+        UnreadableRecord: they are damaged, or of another form.
     """
     if zlib.crc32(data[4:]).to_bytes(4, "big") != data[:4]:
         raise UnreadableRecord(f"{path} is damaged: its checksum does not match, and torch refuses it as well")

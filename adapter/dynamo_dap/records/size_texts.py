@@ -57,7 +57,7 @@ def _is_plain(size: Size) -> bool:
 
 
 def _different(reasons: Sequence[SizeReason]) -> list[SizeReason]:
-    """Return the reasons without repetition: torch may note one condition twice, once with the code that asked."""
+    """Return the reasons without repetition: torch may note one condition twice, once with the code that needs it."""
     found = {(reason.text.partition(", asked by ")[0], reason.place): reason for reason in reversed(reasons)}
     return list(found.values())[::-1]
 

@@ -206,11 +206,11 @@ class _Waiting:
     """The connection of a child that waits for its session."""
 
     def __init__(
-        self, connection: LoopConnection, on_closed: Callable[[_Waiting], None], on_given_up: Callable[[str], None]
+        self, connection: LoopConnection, on_closed: Callable[[_Waiting], None], on_abandoned: Callable[[str], None]
     ) -> None:
         self._connection = connection
         self._on_closed = on_closed
-        self._on_given_up = on_given_up
+        self._on_abandoned = on_abandoned
         self.asking: asyncio.Task[None] | None = None
         connection.receiver = self
 
@@ -236,7 +236,7 @@ class _Waiting:
         except ProtocolError as error:
             self.on_invalid_message(str(error))
             return
-        self._on_given_up(f"no session came for it within {seconds:g} s")
+        self._on_abandoned(f"no session came for it within {seconds:g} s")
 
     def on_invalid_message(self, problem: str) -> None:
         """Log it."""

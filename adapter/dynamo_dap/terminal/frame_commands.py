@@ -125,7 +125,7 @@ def show_source_of_object(debugger: Debugger, argument: str) -> None:
     try:
         path, line = ast.literal_eval(answer)
     except NOT_PYTHON:
-        raise UsageError(f"no source is known of {argument}") from None
+        raise UsageError(f"the source of {argument} is not known") from None
     lines = debugger.sources.lines(debugger.client, Source(path=path))
     function = function_at(lines, line)
     first, last = (function.first, function.last) if function is not None else (1, len(lines))

@@ -576,7 +576,7 @@ export interface GuardFailure {
     valueNow?: string;
     /** The number of the object, or of the type, that failed a guard on identity: the same in all failures. */
     objectNow?: number;
-    /** The difference from before in plain words; missing if torch's words are plain. */
+    /** What changed since that compile, in plain words; missing if torch's words are plain. */
     text?: string;
     /** Torch's own advice. */
     hint?: string;
@@ -620,7 +620,7 @@ export interface GraphBreak {
     stack?: StackLine[];
     /** Torch's whole text. */
     message?: string;
-    /** Whether it is a hook of FSDP, which keeps Dynamo out. Then `explanation` and `hints` are ours, not torch's. */
+    /** Whether it is at a hook of FSDP, which Dynamo must not trace. `explanation` and `hints` are ours then. */
     atFsdpHook?: boolean;
     /** The condition of a data-dependent branch, as the user may write it at the line: `n == 3`. */
     condition?: string;

@@ -84,7 +84,7 @@ class RequestedChange:
 class TracedOrigin(Protocol):
     """The origin of a step in a trace. Used on the stepping thread."""
 
-    def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
+    def continues_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
         """Return whether the step ends in ordinary Python that continues the compiled function ``code``."""
 
 

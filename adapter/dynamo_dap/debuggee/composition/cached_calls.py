@@ -52,14 +52,14 @@ class CachedCallStops:
         host: Host,
         logs: StateLogs,
         stops: TraceStops,
-        looked_at: Callable[[CachedCall], None],
+        check_after_return: Callable[[CachedCall], None],
     ) -> None:
         """Work for the agent ``host``.
 
-        ``logs`` has the running trace's log, ``stops`` stops in a saved trace. ``looked_at`` gets each call whose
-        values were shown.
+        ``logs`` has the running trace's log, ``stops`` stops in a saved trace. ``check_after_return`` gets each call
+        whose values were shown.
         """
-        self._looked_at = looked_at
+        self._check_after_return = check_after_return
         self._host = host
         self._logs = logs
         self._stops = stops
@@ -133,7 +133,7 @@ class CachedCallStops:
         # An earlier trace of this entry has the facts of this call, too: do not note them again.
         traced = TracedCall(version, call, before) if known_call is None else None
         attempt = self._attempt_before(call)
-        UNPROVEN.take_looks()  # the looks of other calls
+        UNPROVEN.take_shown()  # values shown in earlier calls
         try:
             self._report_not_valid(call, PATHS.why_not_valid(call))
             run = CallRun(self._host, call, traced)
@@ -141,8 +141,8 @@ class CachedCallStops:
                 if not self._walked(run, before, attempt):
                     self._trace(run, before)
             self._note_begun(call, traced or known_call)
-            if UNPROVEN.take_looks() and not serves_another_graph(call):
-                self._looked_at(call)
+            if UNPROVEN.take_shown() and not serves_another_graph(call):
+                self._check_after_return(call)
             return traced or known_call
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself must run)
             self._report_failure(call, problem)
@@ -205,7 +205,7 @@ class CachedCallStops:
         complete = run_replay(run, keep=traced is not None and traced.kept is None)
         final = self._stops.visits.final_visits()
         if traced is not None and final is not None:
-            traced.leave_out_given_up(final)
+            traced.leave_out_abandoned(final)
         if complete is None or traced is None:
             return
         taken = self._logs.take(complete.output)
@@ -268,12 +268,12 @@ class CachedCallStops:
 
     def count(self, known: CallFacts) -> bool:
         """Count the hits of a call that is about to run; return False if it must be replayed."""
-        if self._is_looked_at or not isinstance(known, TracedCall) or not known.only_counts:
+        if self._may_stop_elsewhere or not isinstance(known, TracedCall) or not known.only_counts:
             return False
         return self._host.count([visit.breakpoint for visit in known.visits])
 
     @property
-    def _is_looked_at(self) -> bool:
+    def _may_stop_elsewhere(self) -> bool:
         """Return whether a call may stop at anything but line breakpoints."""
         host = self._host
         return host.steps.current() is not None or host.steps.any_pause_request or bool(host.breakpoints.data_in_traces)
@@ -281,7 +281,7 @@ class CachedCallStops:
     def _passes(self, call: CachedCall, known_call: TracedCall) -> bool:
         """Return whether ``call`` certainly stops nowhere; its breakpoints have then counted and logged it."""
         host = self._host
-        if self._is_looked_at:
+        if self._may_stop_elsewhere:
             return False
         if known_call.must_be_traced:
             return False
@@ -386,7 +386,7 @@ class TracedCall:
         self.visited = 0
         """How many breakpoints each call reaches."""
         self.must_be_traced = False
-        """Whether only the trace knows what some breakpoint does."""
+        """Whether some breakpoint cannot be predicted, so that each call must be traced."""
         self._call: CachedCall | None = call
         self._attempt: object = None
         self._graph = SavedGraph()
@@ -428,7 +428,7 @@ class TracedCall:
                 self.visits.append(visit)
                 self._keys.append((breakpoint.id, id(frame.code), frame.index))
 
-    def leave_out_given_up(self, final: Counter[VisitKey]) -> None:
+    def leave_out_abandoned(self, final: Counter[VisitKey]) -> None:
         """Keep the visits of the last attempt: functions inlined only in earlier attempts are traced by themselves."""
         left = Counter(final)
         kept = []

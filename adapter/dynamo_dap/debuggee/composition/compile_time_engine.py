@@ -69,7 +69,7 @@ class CompileTimeEngine:
         self.backward_passes = BackwardPasses(host, self._codes.address_of, self._line_traces)
         self._value_stops = ValueStops(host, self._stop_at_exception, self.backward_passes)
         shown = self._value_stops.shown
-        self.cached_calls = CachedCallStops(host, self._logs, self._stops, shown.looked_at)
+        self.cached_calls = CachedCallStops(host, self._logs, self._stops, shown.check_after_return)
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 

@@ -28,11 +28,11 @@ class Raised(Exception):
 
 
 _CANCELLED = "cancelled"
-"""DAP's word for it."""
+"""DAP's message of a response to a cancelled request."""
 
 
 def refuse(py_db: object, request_seq: int, command: str, text: str, message: str = "") -> None:
-    """Answer a request with a failure; ``message`` is DAP's word for it, if there is one."""
+    """Answer a request with a failure; ``message`` is DAP's short form of the error, if it has one."""
     body = {"error": {"id": 1, "format": "{text}", "variables": {"text": text}}}
     _answer(py_db, request_seq, command, {"success": False, "message": message or text, "body": body})
 
@@ -276,7 +276,7 @@ class _Served:
             refuse(self._py_db, request.seq, request.command, text)
 
 
-# -- breakpoints that cannot work ------------------------------------------------------------------------------------
+# -- breakpoints with invalid conditions -----------------------------------------------------------------------------
 
 
 def _refuse_bad_conditions() -> None:

@@ -274,7 +274,7 @@ def _side(when: str | None, next_line: int | None, path: str) -> str:
 
 # -- as text -----------------------------------------------------------------------------------------------------------
 
-NOTHING = "Nothing has cache entries.\n"
+NOTHING = "No function has cache entries.\n"
 _GUARD_WIDTH = 76
 
 

@@ -53,7 +53,7 @@ def ends_at(step: Step, generated: GeneratedCode, frame: FrameType, index: int) 
     origin = step.origin
     if not isinstance(origin, Origin):
         if isinstance(origin, TracedOrigin) and begins_line(generated, index):
-            return origin.goes_on_in(generated.original, is_out=step.kind is StepKind.OUT)
+            return origin.continues_in(generated.original, is_out=step.kind is StepKind.OUT)
         return step.kind is StepKind.IN
     if frame is origin.frame:
         return _ends_in_same_frame(step, origin, index)

@@ -62,7 +62,7 @@ class Change:
 
     tracker: object = None
     is_realization = False
-    """Whether Dynamo looked at an object of the program for the first time."""
+    """Whether Dynamo realized a lazy value: it read an object of the program for the first time."""
     size = 0
     """How many items of containers were copied."""
 
@@ -108,7 +108,7 @@ class _PastIterator:
 
     def __init__(self, iterator: object) -> None:
         self._kind = type(iterator)
-        # An exhausted iterator no longer knows its object.
+        # An exhausted iterator does not refer to its object.
         self._over = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
         self._left = length_hint(iterator)
 

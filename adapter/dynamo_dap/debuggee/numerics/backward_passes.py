@@ -281,18 +281,18 @@ class BackwardPasses:
     def _come_back(self, kept: KeptCall, gradients: Gradients) -> None:
         if kept.dropped is not None:
             raise NoRealValue(kept.dropped)
-        if not self._is_looked_at(kept):
+        if not self._may_stop_in(kept):
             return
         with self._host.holding():
             run = GradientRun(kept.lines.graph, kept.inputs, kept.states, gradients, kept.included)
             kept.draws = run.draws
-        self._look(kept, run)
+        self._stop_in(kept, run)
 
-    def _is_looked_at(self, kept: KeptCall) -> bool:
+    def _may_stop_in(self, kept: KeptCall) -> bool:
         step = self._host.steps.current()
         return isinstance(step and step.origin, BackwardOrigin) or bool(self._breakpoints_in(kept.lines))
 
-    def _look(self, kept: KeptCall, run: GradientRun) -> None:
+    def _stop_in(self, kept: KeptCall, run: GradientRun) -> None:
         """Stop at each visit with a breakpoint or step."""
         self.go_on(kept, run, None)
 

@@ -37,18 +37,18 @@ class ShownValues(CallObserver):
     def __init__(self, host: Host) -> None:
         """Work for ``host``, the agent."""
         self._host = host
-        self._lock = lock("calls that were looked at", Level.DATA)
+        self._lock = lock("calls with shown values", Level.DATA)
         self._awaited: dict[int, int] = {}
         """By thread, the identity of the frame whose graph will be checked."""
-        self._looks: Counter[tuple[types.CodeType, str]] = Counter()
+        self._shown: Counter[tuple[types.CodeType, str]] = Counter()
 
-    def looked_at(self, call: CachedCall) -> None:
+    def check_after_return(self, call: CachedCall) -> None:
         """Check the graph of ``call``, which runs next on this thread, when it returns."""
         if not isinstance(call.frame, types.FrameType) or any(each.problem is not None for each in NEEDED):
             return
         key = call.code, call.compile_id
-        self._looks[key] += 1
-        if self._looks[key] & (self._looks[key] - 1):
+        self._shown[key] += 1
+        if self._shown[key] & (self._shown[key] - 1):
             return
         with self._lock:
             self._awaited[threading.get_ident()] = id(call.frame)

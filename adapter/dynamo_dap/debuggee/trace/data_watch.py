@@ -55,10 +55,10 @@ class DataWatch:
             for entry in entries:
                 variable = entry.variable
                 if entry.access != GUARDED and not variable.is_path and variable.belongs_to(code):
-                    changes += self._look(entry, frame)
+                    changes += self._check(entry, frame)
         return changes
 
-    def _look(self, entry: DataEntry, frame: TracedFrame) -> Iterator[Change]:
+    def _check(self, entry: DataEntry, frame: TracedFrame) -> Iterator[Change]:
         name = entry.variable.name
         states = self._states.setdefault(frame.interpreter, {})
         key = f"{name} {entry.id}"

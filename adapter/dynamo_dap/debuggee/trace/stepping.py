@@ -44,7 +44,7 @@ class Origin:
     call: CachedCall | None = field(default_factory=lambda: current_run().call)
     """The cached call whose trace it is."""
 
-    def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
+    def continues_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
         """Return whether the step ends in ordinary Python that continues the compiled function ``code``."""
         return self.frame.compiled_code is code and (bool(self.callers) or not is_out)
 

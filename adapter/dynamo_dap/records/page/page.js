@@ -1,4 +1,4 @@
-// The timeline: a row a function, a bar a compile, in the colours of its stages. Drag over the chart to look closer.
+// The timeline: a row a function, a bar a compile, in the colours of its stages. Drag over the chart to zoom in.
 (() => {
     "use strict";
     const data = JSON.parse(document.getElementById("compiles").textContent);

@@ -113,7 +113,7 @@ class RealValues:
         Raises:
             NoRealValue: there is none; the text says why.
         """
-        UNPROVEN.note_look(node.graph)
+        UNPROVEN.note_shown(node.graph)
         output: Any = self._trace()
         tracer = next((each for each in output.tracers if each.graph is node.graph), None)
         if tracer is None:
@@ -146,7 +146,7 @@ class RealValues:
             return None
         if not all(each.op in ("placeholder", "get_attr") or _only_reads(each) for each in node.graph.nodes):
             return None
-        UNPROVEN.note_look(node.graph)
+        UNPROVEN.note_shown(node.graph)
         _check_path(output, node)
         return input_of_traced_call(node)
 

@@ -1,7 +1,7 @@
 """Remembers cached calls with shown values, and cache entries whose calls differ from their replay.
 
 Values at a stop in a cached call come from a replay. Whether the call computes the same is known only after its return.
-``UNPROVEN`` belongs to the process; looks are noted on the thread that makes the call.
+``UNPROVEN`` belongs to the process; shown values are noted on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class UnprovenValues:
         self._reasons: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
         """By identity of the code that the entry runs."""
 
-    def note_look(self, graph: Graph) -> None:
+    def note_shown(self, graph: Graph) -> None:
         """Note that a value of ``graph`` was computed for a stop; it matters in a replay of a cached call.
 
         GPU graphs do not count: the host would have to wait to compare their results.
         """
-        if not getattr(self._thread, "has_looked", False):
-            self._thread.has_looked = all(map(_is_on_host, graph.nodes))
+        if not getattr(self._thread, "has_shown", False):
+            self._thread.has_shown = all(map(_is_on_host, graph.nodes))
 
-    def take_looks(self) -> bool:
+    def take_shown(self) -> bool:
         """Return whether a CPU value was computed on this thread since the last query."""
-        has_looked: bool = getattr(self._thread, "has_looked", False)
-        self._thread.has_looked = False
-        return has_looked
+        has_shown: bool = getattr(self._thread, "has_shown", False)
+        self._thread.has_shown = False
+        return has_shown
 
     def mark(self, code: types.CodeType, reason: str) -> None:
         """Mark values of the cache entry that runs ``code`` as not proven, for as long as it lives."""
