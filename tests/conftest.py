@@ -15,7 +15,7 @@ import pytest
 from dynamo_dap.debuggee.wrapping import locks
 from tests import failures
 from tests.client import Session
-from tests.durations import long_tests
+from tests.durations import LONGEST, long_tests
 from tests.failures import pytest_terminal_summary, pytest_testnodedown
 
 __all__ = ["pytest_terminal_summary", "pytest_testnodedown"]
@@ -49,11 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that are known to take long: ``make test`` leaves them out."""
+    """Mark the tests that are known to take long: ``make test`` leaves them out. Begin with the longest."""
     long = long_tests()
     for item in items:
         if item.nodeid.partition("[")[0] in long:
             item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,12 @@ _LONG_FILES = (
 )
 """Beginnings of module names. All their tests may be long: others of ``make test`` have the same features."""
 
+LONGEST = ("tests/end_to_end/test_verdicts.py", "tests/end_to_end/test_hooks.py")
+"""Files with tests of one case that take minutes.
+
+They come first, so that no run ends with one busy worker. The tests of a file stay together, since they share results.
+"""
+
 
 def long_tests() -> frozenset[str]:
     """Return what ``long.txt`` lists: ``tests/folder/file.py::function``."""
