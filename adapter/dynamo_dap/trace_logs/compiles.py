@@ -72,6 +72,7 @@ _SETTINGS = ("_dynamo", "_functorch", "_inductor", "compiler")
 """Packages of torch whose settings it logs."""
 _KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(", re.MULTILINE)
 _EXTERN = re.compile(r"\b(extern_kernels\.\w+)\(")
+_RUNNABLE_VERSION = re.compile(r"^# torch version: (?P<version>\S+)", re.MULTILINE)
 _KERNELS = 500
 _TORCH = re.compile(r"(?:^|/)(?:site|dist)-packages/(?:torch|torchgen|functorch)/")
 
@@ -482,6 +483,10 @@ class Translation:
     def _artifact(self, entry: Entry) -> None:
         if entry.name == "torch_version":
             self.torch = msgspec.json.decode(entry.payload.encode(), type=_Version).pytorch_version
+        elif entry.name == "fx_graph_runnable" and self.torch is None:
+            # Torch 2.6 to 2.9 have it only here.
+            found = _RUNNABLE_VERSION.search(entry.payload)
+            self.torch = None if found is None else found["version"]
         elif entry.name == "dynamo_graph_break_reason":
             self._broke(entry)
         elif entry.name == "recompile_reasons":
