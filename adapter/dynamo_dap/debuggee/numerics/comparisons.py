@@ -35,12 +35,7 @@ from dynamo_dap.debuggee.torch_api.graphs.custom_operators import (
     changes_its_mind,
 )
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
-from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
-    Failed,
-    NoRealValue,
-    has_own_memory,
-    in_transform,
-)
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import Failed, NoRealValue, has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_api.graphs.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
