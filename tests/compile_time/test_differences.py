@@ -81,6 +81,10 @@ CASES = {
         False, to_both_sides(5e-4), runs=[only(at, 1e-4) for at in range(COUNT)]
     ),
     "where no run happens to be disturbed": Case(True, to_both_sides(1e-5), runs=[to_both_sides(1e-5, first=0.0)]),
+    # Rounding decides between two results, such as at a condition.
+    "the other of two results": Case(True, only(0, 10.0), runs=[only(0, 10.0)] * 4 + [only(0, 0.0)] * 4),
+    "neither of two results": Case(False, only(0, 30.0), runs=[only(0, 10.0)] * 4 + [only(0, 0.0)] * 4),
+    "a result between many": Case(True, only(0, 0.35), runs=[only(0, at / 10) for at in range(-4, 5)]),
     # All elements to one side.
     "bfloat16, to both sides": Case(True, to_both_sides(2.0**-7), dtype=torch.bfloat16),
     "bfloat16, to one side": Case(False, ONE_STEP, runs=[to_both_sides(1e-3)], dtype=torch.bfloat16),
@@ -93,6 +97,7 @@ CASES = {
     # NaN and Inf.
     "NaN in the compiled result": Case(False, only(3, math.nan), to_both_sides(1e-2)),
     "Inf in eager alone": Case(True, only(3, 1e-7), only(3, math.inf)),
+    "Inf in eager does not permit other errors": Case(False, only(1, 2e-4), only(3, math.inf)),
     "Inf in both": Case(True, only(3, math.inf), only(3, math.inf)),
     "Inf of the other sign": Case(False, only(3, -math.inf), only(3, math.inf), only(3, math.inf)),
 }

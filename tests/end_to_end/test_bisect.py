@@ -93,11 +93,15 @@ def test_a_wrong_decomposition_is_found(tmp_path: Path) -> None:
     _agrees(found, program)
 
 
-def _agrees(found: Any, program: Fixture) -> None:
-    """Check that ``compare`` goes through the same stages to the same answer, with both errors."""
+def _compared(program: Fixture) -> Any:
     words = [*own_command(), "compare", "--json", str(program.path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE, check=False)
-    body = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def _agrees(found: Any, program: Fixture) -> None:
+    """Check that ``compare`` goes through the same stages to the same answer, with both errors."""
+    body = _compared(program)
     judged = [(each["name"], each["right"]) for each in body["stages"]]
     assert judged == [("eager", True), ("aot_eager", True), (found["stage"], False)]
     assert body["part"] == f"{KINDS[found['part']]} {found['item']['name']}"
@@ -105,6 +109,45 @@ def _agrees(found: Any, program: Fixture) -> None:
     assert body["operation"] == "torch.nn.functional.silu"
     assert body["ofOperation"]["referenceError"] < 1e-5
     assert body["ofOperation"]["error"] > 0.5
+
+
+MASKED = """
+import torch
+from torch._inductor.lowering import lowerings
+
+aten = torch.ops.aten
+# A masked scatter takes the values of its source one after the other: this lowering takes those at the same positions.
+lowerings[aten.masked_scatter.default] = lambda x, mask, source: lowerings[aten.where.self](mask, source, x)
+
+@torch.compile
+def step(x, source):
+    y = x * 2
+    y = y.masked_scatter(y > 4, source)  #@scattered
+    return y + 1
+
+x, source = torch.arange(6.0), torch.arange(6.0) * 10
+y = x * 2
+expected = y.masked_scatter(y > 4, source) + 1
+result = step(x, source)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_compare_and_bisect_agree_on_a_masked_scatter(tmp_path: Path) -> None:
+    """The lowering is wrong, neither Dynamo nor AOTAutograd is."""
+    need_inductor("the program")
+    program = written(tmp_path, MASKED)
+    status, found, reported = bisected(program.path, "--check", CHECK)
+    assert status == 1, reported
+    assert (found["stage"], found["part"]) == ("inductor", "lowerings")
+    assert found["thing"]["places"] == [
+        {"path": str(program.path), "line": program.line("scattered"), "function": "step"}
+    ]
+    body = _compared(program)
+    judged = {each["name"]: each["right"] for each in body["stages"]}
+    assert judged == {"eager": True, "aot_eager": True, "aot_eager_decomp_partition": True, "inductor": False}
+    assert (body["line"], body["operation"]) == (program.line("scattered"), "masked_scatter")
+    assert (body["part"], found["thing"]["name"]) == ("the lowering of masked_scatter", "aten.masked_scatter.default")
 
 
 @pytest.mark.timeout(300)

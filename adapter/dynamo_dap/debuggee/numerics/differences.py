@@ -9,6 +9,7 @@ judged relative to itself and to the tensor's own scale. Runs on the thread that
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ _OF_NOISE = 6.0
 """This many times the largest error of the disturbed runs at the same element."""
 _OF_TYPICAL_NOISE = 6.0
 """This many times the median error of disturbed runs, relative to the element."""
+_OF_GAPS = 64.0
+"""Where runs give a few results that are far apart: this many times the distance of each to the nearest other one."""
 _OF_ROUNDING = 2.0
 """This many units in the last place."""
 _COMMON = 0.999
@@ -171,7 +174,7 @@ def _judged_by(
         bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _OF_EAGER
     )
     is_same = is_nearer or (
-        (is_usual or _is_noise(off, allowed.maximum(rounded), off_eager, exact, referee))
+        (is_usual or _is_noise(off, allowed.maximum(rounded), off_eager, exact, two, referee))
         and not _is_biased(exact, one, two, numbers.eps, referee)
     )
     found = replace(measured, is_same=is_same, error=float(off.max()), reference_error=float(of_eager.max()))
@@ -190,7 +193,7 @@ def _rounding_text(found: Difference, scale: float, dtype: object) -> str | None
     return f"within {str(dtype).rpartition('.')[2]} rounding: {percent:.2g} %, eager {in_eager:.2g} %"
 
 
-def _is_noise(off: Tensor, allowed: Tensor, off_eager: Tensor, exact: Tensor, referee: Referee) -> bool:
+def _is_noise(off: Tensor, allowed: Tensor, off_eager: Tensor, exact: Tensor, two: Tensor, referee: Referee) -> bool:
     """Return whether rounding explains each element beyond the tolerance, and all elements together.
 
     The RMSE of many rounding errors is about equal in every run, so a result that is wrong by a factor is not noise.
@@ -206,7 +209,28 @@ def _is_noise(off: Tensor, allowed: Tensor, off_eager: Tensor, exact: Tensor, re
     typical = float(_finite(noise / size).nan_to_num().flatten().median()) * _OF_TYPICAL_NOISE
     if not bool((off <= allowed.maximum(noise * _OF_NOISE).maximum(size * typical)).all()):
         return False
+    if not _is_among([exact, *(widened(each.detach()) for each in runs)], two, allowed, off):
+        return False
     return _rmse(off) <= max(_rmse(_finite(each)) for each in (off_eager, *errors)) * _OF_NOISE
+
+
+def _is_among(known: Sequence[Tensor], two: Tensor, allowed: Tensor, off: Tensor) -> bool:
+    """Return whether each clearly different element of ``two`` is near a result in ``known``, exact or disturbed.
+
+    Where rounding decides between a few results (``x > 4`` at 4), these are far apart, and so is the noise that they
+    show. But nothing between or beside them is right.
+    """
+    exact = known[0]
+    torch: Any = sys.modules["torch"]
+    is_clear = off > math.sqrt(torch.finfo(exact.dtype).eps) ** 0.5 * _rmse(_finite(exact.abs()))
+    if not bool(is_clear.any()):
+        return True
+    two, allowed, known = two[is_clear], allowed[is_clear], [each[is_clear] for each in known]
+    nearest = functools.reduce(torch.minimum, [_apart(each, two) for each in known])
+    gaps = [
+        functools.reduce(torch.minimum, [_apart(one, other) for other in known if other is not one]) for one in known
+    ]
+    return bool((nearest <= allowed + functools.reduce(torch.maximum, gaps) * _OF_GAPS).all())
 
 
 def _is_biased(exact: Tensor, one: Tensor, two: Tensor, step: float, referee: Referee) -> bool:
