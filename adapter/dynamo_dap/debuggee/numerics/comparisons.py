@@ -242,9 +242,8 @@ def part_at_fault(
     """
     if not is_inductor(backend) or stage == AOT_AUTOGRAD:
         return None
-    if stage is None:
-        return wrong_part("inductor", lambda: is_right(backend))
-    return wrong_part("aot_eager_decomp_partition", lambda: is_right(STAGES.resolve(_DECOMPOSED)))
+    name, tried = ("inductor", backend) if stage is None else (_BISECTED[DECOMPOSITION], STAGES.resolve(_DECOMPOSED))
+    return wrong_part(name, lambda: is_right(tried))
 
 
 def name_of(backend: object) -> str:
