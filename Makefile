@@ -89,7 +89,7 @@ test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code
 	$(NPM) --prefix tests/vscode test -- $(VSCODE_ARGUMENTS)
 
 vscode-core: $(READY) $(TYPESCRIPT_READY)
-	$(NPM) --prefix tests/vscode test -- --grep "@core|units.test.ts" $(VSCODE_ARGUMENTS)
+	$(NPM) --prefix tests/vscode test -- --project=1.100 --grep "@core|units.test.ts" $(VSCODE_ARGUMENTS)
 
 vscode-long: $(READY) $(TYPESCRIPT_READY)
 	$(NPM) --prefix tests/vscode test -- --grep-invert "@core|units.test.ts" $(VSCODE_ARGUMENTS)

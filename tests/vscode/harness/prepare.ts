@@ -9,10 +9,14 @@ import { packageExtension } from "./extension.js";
 import { cache } from "./places.js";
 import { python } from "./python.js";
 
+const PROJECT = "--project=";
+
 export default async function prepare(): Promise<void> {
     console.log(`Python: ${python()}`);
     console.log(`Browser: ${await chromium()}`);
-    for (const version of [OLDEST, NEWEST]) {
+    // The core needs one version only: the other one is not installed for it.
+    const chosen = process.argv.filter((each) => each.startsWith(PROJECT)).map((each) => each.slice(PROJECT.length));
+    for (const version of [OLDEST, NEWEST].filter((each) => chosen.length === 0 || chosen.includes(each))) {
         const { entry } = await codeServer(cache, version);
         console.log(`VS Code ${version}: ${entry}`);
     }

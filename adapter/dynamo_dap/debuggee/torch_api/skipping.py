@@ -6,6 +6,7 @@ that a hook calls. A function marked here runs as plain Python, with all its cal
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
@@ -22,6 +23,8 @@ SKIPPING = Feature("running the debugger's own functions without compiling them"
 
 _MADE_FOR_A_CLASS = "<string>"
 """The file of methods that the standard library makes for one dataclass or NamedTuple."""
+_CACHED = type(functools.cache(len))
+"""The class of a function with ``functools.cache``, which holds the function as ``__wrapped__``."""
 _PACKAGE = __name__.partition(".")[0]
 _skipped: set[str] = set()
 """Names of this package's modules whose functions are skipped."""
@@ -72,7 +75,7 @@ def _codes_of(module: str, path: str, namespace: dict[str, object]) -> Iterator[
     Wrappers by decorators of the standard library are left out: they share their code with wrappers in the program.
     """
     for value in list(namespace.values()):
-        if is_one_of(value, (type, FunctionType)) and value.__module__ == module:
+        if is_one_of(value, (type, FunctionType, _CACHED)) and value.__module__ == module:
             members = list(vars(value).values()) if is_a(value, type) else [value]
             for member in members:
                 for code in _codes_of_member(member):
@@ -86,7 +89,7 @@ def _codes_of_member(member: object) -> Iterator[CodeType]:
     else:
         members = (getattr(member, "__func__", member),)  # the function behind a static or class method
     for outermost in members:
-        function = outermost
+        function = outermost.__wrapped__ if is_a(outermost, _CACHED) else outermost
         while isinstance(function, FunctionType):
             yield from _with_inner(function.__code__)
             function = vars(function).get("__wrapped__")
