@@ -68,6 +68,8 @@ _REMEMBERED_CHARACTERS = 4000
 
 _GATHER_SECONDS = 0.003
 """Seconds to gather output: an unbuffered program writes small pieces, such as each ``^`` of a traceback."""
+_LINE_SECONDS = 0.1
+"""Seconds that an incomplete line waits for its end, so that no text of the other pipe comes between its pieces."""
 
 
 class OutputPump:
@@ -85,6 +87,8 @@ class OutputPump:
         self._loop = asyncio.get_running_loop()
         self._is_reading = True
         self._gathering: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.TimerHandle | None = None
+        """Passes the incomplete line on."""
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._gather)
 
@@ -95,6 +99,8 @@ class OutputPump:
         """
         if self._is_reading:
             self._read_chunk(whole_lines=whole_lines)
+            if not whole_lines:
+                self._hand_out("")
 
     def drain(self) -> None:
         """Pass on everything in the pipe and stop reading.
@@ -111,10 +117,13 @@ class OutputPump:
     def stop(self) -> None:
         """Stop reading; the pipe keeps its contents."""
         if self._is_reading:
+            self._hand_out("")
             self._is_reading = False
             self._loop.remove_reader(self.descriptor)
             if self._gathering is not None:
                 self._gathering.cancel()
+            if self._waiting is not None:
+                self._waiting.cancel()
 
     def close(self) -> None:
         """Close the pipe."""
@@ -130,9 +139,15 @@ class OutputPump:
     def _read_gathered(self) -> None:
         self._gathering = None
         if self._is_reading:
-            self._read_chunk()
+            self._read_chunk(whole_lines=True)
         if self._is_reading:
+            if self._beginning and self._waiting is None:
+                self._waiting = self._loop.call_later(_LINE_SECONDS, self._pass_on_beginning)
             self._loop.add_reader(self.descriptor, self._gather)
+
+    def _pass_on_beginning(self) -> None:
+        self._waiting = None
+        self._hand_out("")
 
     def _read_chunk(self, *, whole_lines: bool = False) -> bool:
         """Read once. Return False if there is nothing now, or ever again."""
