@@ -2,7 +2,6 @@
 PYTHON ?= $(shell for name in python3.11 python3; do command -v $$name >/dev/null && $$name -c '' 2>/dev/null && echo $$name && break; done)
 TORCH ?= torch==2.13.0
 WORKERS ?= 3
-LONG_WORKERS ?= 4
 
 ENVIRONMENT := .venv
 READY := $(ENVIRONMENT)/.ready
@@ -74,16 +73,16 @@ generate: $(READY)  ## Write what is generated: DAP's structures, what the exten
 	$(BIN)/python -m tests.structure.generate_options
 	$(BIN)/python -m tests.structure.generate_requests
 
-PYTEST = $(BIN)/python -m pytest --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 unit: $(READY)  ## Every test in Python, or those that ARGUMENTS name
-	$(PYTEST) -n $(WORKERS) $(ARGUMENTS)
+	$(PYTEST) $(ARGUMENTS)
 
 unit-core: $(READY)  # "make check" has run the tests of plain English
-	$(PYTEST) -n $(WORKERS) $(CORE) --ignore=tests/structure/test_plain_english.py $(ARGUMENTS)
+	$(PYTEST) $(CORE) --ignore=tests/structure/test_plain_english.py $(ARGUMENTS)
 
 unit-long: $(READY) $(RELEASE_READY) $(DOCS_READY) $(TYPESCRIPT_READY)  # so that no test of a release is left out
-	$(PYTEST) -n $(LONG_WORKERS) $(LONG) $(ARGUMENTS)
+	$(PYTEST) $(LONG) $(ARGUMENTS)
 
 test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code in a browser
 	$(NPM) --prefix tests/vscode test -- $(VSCODE_ARGUMENTS)
