@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -17,8 +18,12 @@ async def _until(is_true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+def _has_read(pump: processes.OutputPump, text: str) -> bool:
+    return pump.recent == text
+
+
 def _pieces(monkeypatch: pytest.MonkeyPatch, seconds: float, *texts: str, flush: bool = False) -> list[str]:
-    """Write texts to a pipe, each after the one before was read; return what is passed on, the rest as last item."""
+    """Write texts to a pipe, each after the one before was read; return what is passed on."""
     monkeypatch.setattr(processes, "_LINE_SECONDS", seconds)
     pieces: list[str] = []
 
@@ -29,7 +34,7 @@ def _pieces(monkeypatch: pytest.MonkeyPatch, seconds: float, *texts: str, flush:
         for text in texts:
             os.write(writing, text.encode())
             written += text
-            await _until(lambda: pump.recent == written)  # noqa: B023  (it is awaited at once)
+            await _until(partial(_has_read, pump, written))
         if flush:
             pump.flush()
         elif seconds == 0:
