@@ -83,9 +83,13 @@ export class Editor {
         }, y);
     }
 
-    /** Moves the cursor to a line, so that it is visible. */
+    /** Moves the cursor to a line, so that it is visible. Its number shows that the quick input did more than close. */
     async goToLine(line: number): Promise<void> {
-        await this.quickInput.goToLine(line);
+        const current = this.area.locator(".line-numbers.active-line-number");
+        await expect(async () => {
+            await this.quickInput.goToLine(line);
+            await expect(current).toHaveText([String(line)], { timeout: 5000 });
+        }, `the cursor is at line ${line}`).toPass({ timeout: 60_000 });
     }
 
     /** Sets a breakpoint by its key, which no link over a function moves away from its line. */
