@@ -39,7 +39,7 @@ from dynamo_dap.calls.folder import (
     write_call,
 )
 from dynamo_dap.commands.saved_calls import replay
-from dynamo_dap.debuggee.recording.repeated_calls import RepeatedCall
+from dynamo_dap.debuggee.saved_calls.repeating import RepeatedCall
 
 HARMLESS = "def f(x):\n    return x\n"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
-from dynamo_dap.debuggee.bytecode.patching import PatchRefused, patched
+from dynamo_dap.debuggee.patching.assembling import PatchRefused, patched
 from tests.code_analysis import test_patching
 from tests.code_analysis.standard_library import standard_library_codes
 

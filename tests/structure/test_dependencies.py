@@ -29,14 +29,17 @@ _DEBUGGEE = (
     "replay",
     "numerics",
     "history",
+    "kernel_races",
     "eager",
     "composition",
+    "patching",
+    "saved_calls",
     "launch",
 )
 """The packages of the debuggee from the ground up: each may import those before it."""
 _DATA = {"records", "profile", "explore", "calls"}
 """What is recorded, as data: read by commands, written by the debuggee."""
-_WRITES_DATA = {"recording", "inductor", "launch"}
+_WRITES_DATA = {"recording", "inductor", "saved_calls", "launch"}
 
 MAY_IMPORT = {
     "protocol": set[str](),

@@ -27,7 +27,7 @@ VERSION = 1
 CALL_FILE = "call.json"
 TENSORS_FILE = "tensors.pt"
 SOURCES_FOLDER = "sources"
-REPLAYING = "dynamo_dap.debuggee.launch.saved_call_run"
+REPLAYING = "dynamo_dap.debuggee.saved_calls.repeating_run"
 """The module that makes a call again; its argument is the folder."""
 _MOST_BYTES = 256 * 2**20
 """Maximum size of ``call.json``: tensors are in another file."""

@@ -14,7 +14,10 @@ Packages by feature. Each imports only packages that stand above it in this list
     replay       cached calls: saved traces, graph calls
     numerics     NaN, calls that differ from eager, gradients and backward stops
     history      snapshots of a trace, time travel, what-if
+    kernel_races races between the programs of a Triton kernel
     eager        debugpy in the same process
     composition  puts the features together into the engine for compile-time mode
+    patching     other instructions for generated code, at the user's request
+    saved_calls  saves calls of compiled functions, and repeats them
     launch       starts the agent and runs the user's program
 """

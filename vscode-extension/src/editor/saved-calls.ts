@@ -15,7 +15,7 @@ import { errorText } from "../session/stopped-frame.js";
 import { ReadOnlyTexts } from "../views/read-only-texts.js";
 
 /** The module that makes a call again; the folder is its argument. */
-const REPLAYING = "dynamo_dap.debuggee.launch.saved_call_run";
+const REPLAYING = "dynamo_dap.debuggee.saved_calls.repeating_run";
 const NOT_AGREED = 1;
 const DEBUG = vscode.l10n.t("Debug It");
 

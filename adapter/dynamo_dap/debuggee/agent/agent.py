@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry
 from dynamo_dap.debuggee.agent.deciding import Decider, Reached
 from dynamo_dap.debuggee.agent.engine import (
     CallSaver,
+    CodePatcher,
     CompileReader,
     EagerDebugger,
     Engine,
@@ -85,6 +86,7 @@ class Agent:
         self.cache_entries: EntryReader | None = None
         """Torch's cache entries, once Dynamo has been imported."""
         self.call_saver: CallSaver | None = None
+        self.patcher: CodePatcher | None = None
         """Saves calls of compiled functions, once Dynamo has been imported."""
         self.stages: StageReader | None = None
         """Explored stages of compiles, once Dynamo has been imported."""

@@ -92,6 +92,10 @@ class InstructionEngine(Protocol):
     def show_listings_as(self, form: str) -> None:
         """Show listings in another form, one of ``LISTING_FORMS``."""
 
+
+class CodePatcher(Protocol):
+    """Patches generated code. Runs on the agent's reader thread."""
+
     def patch(self, arguments: PatchArguments) -> PatchBody:
         """Replace an instruction for later calls. Raises ``RequestError`` if nothing was changed."""
 

@@ -230,6 +230,43 @@ BINARY_OPERATORS = {
     "BINARY_RSHIFT": ">>",
 }
 """Binary instructions up to Python 3.10; newer versions have ``BINARY_OP``."""
+TAKES_ANY_OBJECT = frozenset(
+    {
+        "POP_TOP",
+        "RETURN_VALUE",
+        "BINARY_OP",
+        "BINARY_SUBSCR",
+        "BINARY_SLICE",
+        "STORE_FAST",
+        "STORE_GLOBAL",
+        "STORE_NAME",
+        "STORE_DEREF",
+        "STORE_ATTR",
+        "STORE_SUBSCR",
+        "STORE_SLICE",
+        "DELETE_SUBSCR",
+        "DELETE_ATTR",
+        "COMPARE_OP",
+        "IS_OP",
+        "CONTAINS_OP",
+        "UNARY_NOT",
+        "UNARY_NEGATIVE",
+        "UNARY_INVERT",
+        "TO_BOOL",
+        "GET_ITER",
+        "LOAD_ATTR",
+        "LOAD_METHOD",
+        "UNPACK_SEQUENCE",
+        "BUILD_TUPLE",
+        "BUILD_LIST",
+        "BUILD_SLICE",
+        "BUILD_SET",
+        "BUILD_MAP",
+        *BINARY_OPERATORS,
+        *(name.replace("BINARY_", "INPLACE_") for name in BINARY_OPERATORS),
+    }
+)
+"""Instructions that check their operands, or accept any object."""
 
 
 def names_deleted(code: CodeType) -> frozenset[str]:

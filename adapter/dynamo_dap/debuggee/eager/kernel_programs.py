@@ -24,11 +24,11 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, StepKind, Stop
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_passing
-from dynamo_dap.debuggee.eager.kernel_races import KernelRaces
+from dynamo_dap.debuggee.kernel_races.launches import KernelRaces
+from dynamo_dap.debuggee.triton.accesses import Access
 from dynamo_dap.debuggee.triton.interpreter import Observer
 from dynamo_dap.debuggee.triton.launches import Launch, text_of_index
 from dynamo_dap.debuggee.triton.pointers import Outside
-from dynamo_dap.debuggee.triton.races import Access
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import EAGER, OUT_OF_BOUNDS, RACE
 

@@ -8,11 +8,10 @@ the other runs at torch's breakpoint marker in generated code.
 
 from __future__ import annotations
 
-import contextlib
 import linecache
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, Host, R
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
-from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans, RunTimeLines
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries, GradientEntries
 from dynamo_dap.debuggee.generated.continuations import Continuation
@@ -30,14 +28,7 @@ from dynamo_dap.debuggee.generated.disassembly import disassemble
 from dynamo_dap.debuggee.generated.evaluation import ConditionFilter
 from dynamo_dap.debuggee.generated.events import Sink, Source
 from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Phase, RunningFrame, UserFrame, listing_source
-from dynamo_dap.debuggee.generated.known_code import (
-    BadAddress,
-    CodeGone,
-    GeneratedCode,
-    GeneratedCodes,
-    parsed_address,
-)
-from dynamo_dap.debuggee.generated.patches import patch, revert, revert_all, runs_next
+from dynamo_dap.debuggee.generated.known_code import BadAddress, CodeGone, GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.raising import RaisedExceptions, raised_exception
 from dynamo_dap.debuggee.generated.stepping import Origin, ends_at, is_on_stack
@@ -54,10 +45,6 @@ from dynamo_dap.protocol.contract import (
     LISTING_FORMS,
     RUN_TIME,
     ErrorId,
-    PatchArguments,
-    PatchBody,
-    UnpatchArguments,
-    UnpatchBody,
 )
 from dynamo_dap.protocol.types import (
     Breakpoint,
@@ -215,8 +202,9 @@ class RunTimeEngine:
             frame = frame.f_back
 
     def close(self) -> None:
-        """Remove the hooks, and revert patches. Runs on any thread."""
-        revert_all(self.codes)
+        """Remove the hooks, and call ``GeneratedCodes.when_closed``. Runs on any thread."""
+        for function in self.codes.when_closed:
+            function()
         self._wants = _Wants()
         self._calls.close()
         self._gradients.close()
@@ -463,8 +451,10 @@ class RunTimeEngine:
         Raises:
             RequestError: the memory reference is not an address of generated code, or its code no longer exists.
         """
-        with _refusals():
+        try:
             return disassemble(self.codes, arguments)
+        except (BadAddress, CodeGone) as problem:
+            raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
 
     def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
         """Replace the breakpoints on addresses; one answer for each. The caller then updates the engines' hooks."""
@@ -484,22 +474,6 @@ class RunTimeEngine:
         """Make frames show their listings in this form from now on, one of ``LISTING_FORMS``."""
         self._form = form
 
-    def patch(self, arguments: PatchArguments) -> PatchBody:
-        """Serve ``PATCH``; see ``agent.engine.InstructionEngine``."""
-        with _refusals():
-            generated, index = self.codes.instruction_at(parsed_address(arguments.instruction_reference))
-            instruction = patch(generated, index, arguments.instruction)
-            was = generated.unpatched.table[instruction.index]
-            return PatchBody(runs_next(generated).name, str(instruction), str(was))
-
-    def revert_patches(self, arguments: UnpatchArguments) -> UnpatchBody:
-        """Serve ``UNPATCH``; see ``agent.engine.InstructionEngine``."""
-        reference = arguments.instruction_reference
-        if reference is None:
-            return UnpatchBody(revert_all(self.codes))
-        with _refusals():
-            return UnpatchBody(revert(self.codes.instruction_at(parsed_address(reference))[0]))
-
     def _shown_by(self, virtual: VirtualSource) -> tuple[GeneratedCode, str] | None:
         """Return the code and the form of a listing's document."""
         for generated in self.codes:
@@ -512,17 +486,6 @@ class RunTimeEngine:
         """Return the listing of ``code``; see ``agent.engine.Engine``."""
         generated = self.codes.recognise(code)
         return None if generated is None else listing_source(generated)
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """Answer a request that cannot be served with the reason."""
-    try:
-        yield
-    except (BadAddress, CodeGone) as problem:
-        raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
-    except PatchRefused as problem:
-        raise RequestError(str(problem), error_id=ErrorId.PATCH_REFUSED) from None
 
 
 def _headline(running: RunningFrame, exception: RaisedException | None) -> str:

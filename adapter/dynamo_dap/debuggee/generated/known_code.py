@@ -36,6 +36,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.generated_code import (
     versions_of,
 )
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecord, CompileRecorder, lines_computed
+from dynamo_dap.debuggee.values.model import ScopeOfFrame
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.contract import STATEMENTS, ErrorId
 
@@ -293,6 +294,10 @@ class GeneratedCodes:
         """Collect generated code: ``recorder`` has Dynamo's records of compiles, ``form`` returns the present form."""
         self.recorder = recorder
         self.form = form
+        self.more_scopes: list[Callable[[GeneratedCode, int], ScopeOfFrame]] = []
+        """Scopes that other packages add to a frame, for the code and the index of its instruction."""
+        self.when_closed: list[Callable[[], object]] = []
+        """Called when the session ends."""
         self._count = 0
         self._by_id: dict[int, GeneratedCode] = {}
         self._by_number: dict[int, GeneratedCode] = {}

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated import evaluation
 from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
-from dynamo_dap.debuggee.generated.known_code import CodeGone, GeneratedCode, made_once
-from dynamo_dap.debuggee.generated.patches import patch, revert, runs_next
+from dynamo_dap.debuggee.generated.known_code import GeneratedCode, made_once
 from dynamo_dap.debuggee.torch_api.cache.cache_entries import checks_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import GROUP, dynamos_locals, split_by_owner
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, is_null
@@ -22,7 +20,6 @@ from dynamo_dap.debuggee.values.graph_texts import graph_text, names_of_inputs
 from dynamo_dap.debuggee.values.model import (
     Children,
     Deferred,
-    Fixed,
     Location,
     ScopeOfFrame,
     Value,
@@ -46,7 +43,7 @@ def scopes_of(
         ScopeOfFrame("Value Stack", _Stack(values), "registers"),
     ]
     if not folds_temporaries:
-        scopes.append(ScopeOfFrame(INSTRUCTION, _Instruction(generated, values.index)))
+        scopes += [scope(generated, values.index) for scope in generated.codes.more_scopes]
     if values.cell_names:
         scopes.append(ScopeOfFrame("Cells", _Cells(values)))
     scopes += [
@@ -182,52 +179,6 @@ class _Stack(Children):
         if not digits.isdigit():
             raise WriteRefused(f"'{name}' is not a slot of the value stack")
         return evaluation.assign_slot(self._values, int(digits), expression)
-
-
-INSTRUCTION = "Instruction"
-"""The scope in which the current instruction is patched."""
-_WHOLE, _ARGUMENT, _RUNNING, _PATCHES = "instruction", "argument", "running now", "patches"
-
-
-class _Instruction(Children):
-    """The current instruction in the next call: setting it patches the code."""
-
-    def __init__(self, generated: GeneratedCode, index: int) -> None:
-        self._generated = generated
-        self._index = index
-
-    def can_write(self, name: str) -> bool:
-        return True
-
-    def named(self) -> Sequence[Variable]:
-        next_code = runs_next(self._generated)
-        instruction = next_code.table[self._index]
-        shown = [Variable(_WHOLE, Value(str(instruction), kind="data"))]
-        if instruction.text:
-            shown.append(Variable(_ARGUMENT, Value(instruction.text, kind="data")))
-        if next_code is not self._generated:
-            shown.append(_note(_RUNNING, str(self._generated.table[self._index])))
-        if next_code.changes:
-            patches = [
-                _note(str(index), f"{next_code.table[index]}, was {was}") for index, was in next_code.changes.items()
-            ]
-            text = f"{len(patches)} of {next_code.unpatched.name}"
-            shown.append(Variable(_PATCHES, Value(text, children=Fixed(tuple(patches)), kind="virtual")))
-        return shown
-
-    def write(self, name: str, expression: str) -> Value:
-        try:
-            if name == _PATCHES and expression.strip() in ("0", "None"):
-                revert(self._generated)
-                return Value("0")
-            if name not in (_WHOLE, _ARGUMENT):
-                raise WriteRefused(f"'{name}' is read-only: set '{_WHOLE}' or '{_ARGUMENT}', or '{_PATCHES}' to 0")
-            current = runs_next(self._generated).table[self._index]
-            text = expression if name == _WHOLE else f"{current.name} {expression.strip()}"
-            instruction = patch(self._generated, self._index, text)
-            return Value(str(instruction) if name == _WHOLE else instruction.text)
-        except (PatchRefused, CodeGone) as problem:
-            raise WriteRefused(str(problem)) from None
 
 
 def _slot_name(number: int, top: int) -> str:

@@ -12,8 +12,7 @@ import sys
 from types import FrameType
 
 from dynamo_dap.debuggee.bytecode.data_flow import Expression
-from dynamo_dap.debuggee.bytecode.instructions import Instruction
-from dynamo_dap.debuggee.bytecode.patching import TAKES_ANY_OBJECT
+from dynamo_dap.debuggee.bytecode.instructions import TAKES_ANY_OBJECT, Instruction
 from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import LayoutUnknown, write_slot_in_memory
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import is_null

@@ -63,7 +63,7 @@ def _import_bytecode() -> None:
     """Import the package before a program's module could shadow it, and then free its name for that module."""
     known = set(sys.modules)
     import dynamo_dap.debuggee.bytecode.instructions
-    import dynamo_dap.debuggee.bytecode.patching  # noqa: F401  (imports the package, which is all it is for here)
+    import dynamo_dap.debuggee.patching.assembling  # noqa: F401  (imports the package, which is all it is for here)
 
     for name in set(sys.modules) - known:
         if name.partition(".")[0] == "bytecode":

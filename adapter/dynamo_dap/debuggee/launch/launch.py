@@ -33,9 +33,9 @@ from dynamo_dap.debuggee.launch.process_agent import process_agent
 from dynamo_dap.debuggee.launch.profiling import begin_profile
 from dynamo_dap.debuggee.launch.program import Program, run
 from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_path, run_in_argument
-from dynamo_dap.debuggee.launch.recording_calls import begin_recording_call
 from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls, stop_on_entry
 from dynamo_dap.debuggee.launch.trial import Results, try_settings, use_copies
+from dynamo_dap.debuggee.saved_calls.saving_run import begin_recording_call
 from dynamo_dap.debuggee.torch_api.import_hooks import (
     is_dynamo_imported,
     when_dynamo_is_imported,

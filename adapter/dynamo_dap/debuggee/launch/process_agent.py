@@ -163,8 +163,9 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         from dynamo_dap.debuggee.generated.engine import RunTimeEngine
         from dynamo_dap.debuggee.launch.cache_report import CountedEntries, facts_of
         from dynamo_dap.debuggee.launch.recording import make_explorer, make_recorder
-        from dynamo_dap.debuggee.launch.recording_calls import HeldCalls
+        from dynamo_dap.debuggee.patching.requests import Patcher
         from dynamo_dap.debuggee.recording.compile_progress import CompileProgress
+        from dynamo_dap.debuggee.saved_calls.saving_run import HeldCalls
         from dynamo_dap.debuggee.torch_api.skipping import (
             never_compile,
             never_compile_below,
@@ -195,6 +196,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         agent.add_engine(AttributeWatch(agent))
         agent.cache_entries = CountedEntries(run_time.codes, facts_of(recorder.record), run_time)
         agent.call_saver = HeldCalls()
+        agent.patcher = Patcher(run_time.codes)
         never_compile_own_functions()
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("hooking into Dynamo")

@@ -20,9 +20,9 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.triton.accesses import Access, Order
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument, Launch
 from dynamo_dap.debuggee.triton.pointers import Outside, outside
-from dynamo_dap.debuggee.triton.races import Access, Order
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakValueDictionary
 from dynamo_dap.protocol.contract import TRITON_INTERPRET_VARIABLE
 

@@ -14,6 +14,7 @@ import msgspec
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import (
     CannotSaveCall,
+    CodePatcher,
     CompileReader,
     EntryReader,
     GraphBody,
@@ -241,22 +242,22 @@ def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
 @handles(PATCH, PatchArguments)
 def patch_instruction(agent: Agent, arguments: PatchArguments) -> AndThen:
     """Replace an instruction of generated code from its next call on."""
-    return _changed(agent, _needed_instructions(agent).patch(arguments))
+    return _changed(agent, _needed_patcher(agent).patch(arguments))
 
 
 @handles(UNPATCH, UnpatchArguments)
 def revert_patches(agent: Agent, arguments: UnpatchArguments) -> AndThen:
     """Revert the patches of generated code."""
-    return _changed(agent, _needed_instructions(agent).revert_patches(arguments))
+    return _changed(agent, _needed_patcher(agent).revert_patches(arguments))
 
 
-def _needed_instructions(agent: Agent) -> InstructionEngine:
-    if agent.instruction_engine is None:
+def _needed_patcher(agent: Agent) -> CodePatcher:
+    if agent.patcher is None:
         raise RequestError(
             "no generated code exists: the program has not imported torch._dynamo",
             error_id=ErrorId.NOTHING_TO_DISASSEMBLE,
         )
-    return agent.instruction_engine
+    return agent.patcher
 
 
 def _changed(agent: Agent, body: object) -> AndThen:

@@ -21,7 +21,7 @@ from bytecode import Bytecode, Compare, Instr, Label
 from bytecode.instr import BITFLAG_OPCODES, BinaryOp, CellVar, FreeVar, opcode_has_argument
 
 from dynamo_dap.debuggee.bytecode.data_flow import MOVES, DataFlow, Expression, is_move, loads_method
-from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, Instruction, InstructionTable
+from dynamo_dap.debuggee.bytecode.instructions import TAKES_ANY_OBJECT, Instruction, InstructionTable
 from dynamo_dap.debuggee.bytecode.stack_depth import (
     InconsistentStack,
     StackDepths,
@@ -34,43 +34,6 @@ from dynamo_dap.protocol.texts import NOT_PYTHON
 EXCHANGE = "swap"
 """The text that exchanges an instruction with the next one."""
 
-TAKES_ANY_OBJECT = frozenset(
-    {
-        "POP_TOP",
-        "RETURN_VALUE",
-        "BINARY_OP",
-        "BINARY_SUBSCR",
-        "BINARY_SLICE",
-        "STORE_FAST",
-        "STORE_GLOBAL",
-        "STORE_NAME",
-        "STORE_DEREF",
-        "STORE_ATTR",
-        "STORE_SUBSCR",
-        "STORE_SLICE",
-        "DELETE_SUBSCR",
-        "DELETE_ATTR",
-        "COMPARE_OP",
-        "IS_OP",
-        "CONTAINS_OP",
-        "UNARY_NOT",
-        "UNARY_NEGATIVE",
-        "UNARY_INVERT",
-        "TO_BOOL",
-        "GET_ITER",
-        "LOAD_ATTR",
-        "LOAD_METHOD",
-        "UNPACK_SEQUENCE",
-        "BUILD_TUPLE",
-        "BUILD_LIST",
-        "BUILD_SLICE",
-        "BUILD_SET",
-        "BUILD_MAP",
-        *BINARY_OPERATORS,
-        *(name.replace("BINARY_", "INPLACE_") for name in BINARY_OPERATORS),
-    }
-)
-"""Instructions that check their operands, or accept any object."""
 _CONTAINER = {
     "LIST_APPEND": "BUILD_LIST",
     "LIST_EXTEND": "BUILD_LIST",

@@ -11,12 +11,13 @@ import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 
+from dynamo_dap.debuggee.kernel_races.elements import Elements, Place, Race
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_api.objects import Tensor
+from dynamo_dap.debuggee.triton.accesses import Access
 from dynamo_dap.debuggee.triton.blocks import number_of
 from dynamo_dap.debuggee.triton.launches import Argument, Launch, text_of_index
 from dynamo_dap.debuggee.triton.pointers import argument_of
-from dynamo_dap.debuggee.triton.races import Access, Elements, Place, Race
 
 _MOST_ELEMENTS = 8
 """Maximum number of elements that a text lists."""

@@ -46,7 +46,7 @@ from dynamo_dap.debuggee.bytecode import source_code
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.bytecode.loaded_modules import file_of
-from dynamo_dap.debuggee.recording.saved_values import (
+from dynamo_dap.debuggee.saved_calls.values import (
     attributes_of,
     captured_values,
     class_name,

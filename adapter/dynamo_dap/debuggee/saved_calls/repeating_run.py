@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dynamo_dap.calls.consent import is_agreed
 from dynamo_dap.calls.folder import BadFolder, read_snapshot
-from dynamo_dap.debuggee.recording.repeated_calls import RepeatedCall
+from dynamo_dap.debuggee.saved_calls.repeating import RepeatedCall
 
 _MOST = 500
 """Characters of a result that are shown."""

@@ -41,7 +41,7 @@ class HeldCalls:
 def _saved(held: object, folder: str | None, *, has_data: bool) -> RecordCallBody:
     from dynamo_dap.debuggee.history.held_calls import HeldCall
     from dynamo_dap.debuggee.recording.function_names import name_of_call
-    from dynamo_dap.debuggee.recording.saved_calls import CallWriter, CannotSave
+    from dynamo_dap.debuggee.saved_calls.writing import CallWriter, CannotSave
 
     assert isinstance(held, HeldCall)
     name = name_of_call(held.call)

@@ -10,12 +10,13 @@ NumPy's. Runs on the thread that runs the kernel.
 from __future__ import annotations
 
 import ctypes
-import enum
 import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.triton.accesses import Access, Order
 
 MOST_ELEMENTS = 16 * 2**20
 """Elements of a launch that are noted, for stores and for loads: their notes take 192 MiB."""
@@ -32,49 +33,6 @@ class Place(NamedTuple):
 
     path: str
     line: int
-
-
-class Order(enum.Flag):
-    """The order that an atomic operation establishes."""
-
-    NOTHING = 0
-    ACQUIRE = enum.auto()
-    RELEASE = enum.auto()
-
-
-@dataclass(frozen=True, eq=False)
-class Access:
-    """A load, a store or an atomic operation that a program is about to do."""
-
-    what: str
-    """``load``, ``store`` or the like."""
-    pointers: Any
-    """The interpreter's handle."""
-    lanes: object
-    """The array of active lanes, None for all."""
-    values: object = None
-    """The array that is stored."""
-    order: Order | None = None
-    """For atomic operations."""
-    is_volatile: bool = False
-
-    def addresses(self) -> Any:
-        """Return the addresses of the active lanes."""
-        return self._taking_part(self.pointers.data)
-
-    def stored(self) -> Any:
-        """Return the values of the active lanes."""
-        return self._taking_part(self.values)
-
-    @property
-    def size(self) -> int:
-        """The bytes of an element."""
-        return max(1, int(self.pointers.get_element_ty().primitive_bitwidth) // 8)
-
-    def _taking_part(self, array: Any) -> object:
-        numpy = sys.modules["numpy"]
-        array = numpy.broadcast_to(array, self.pointers.data.shape)
-        return array.reshape(-1) if self.lanes is None else array[numpy.broadcast_to(self.lanes, array.shape)]
 
 
 class Noted(NamedTuple):

@@ -11,8 +11,8 @@ import re
 from types import CodeType
 
 from dynamo_dap.debuggee.bytecode.instructions import Instruction
-from dynamo_dap.debuggee.bytecode.patching import PatchRefused, patched
 from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.patching.assembling import PatchRefused, patched
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import CannotReplace, run_instead
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 
@@ -27,7 +27,7 @@ def runs_next(generated: GeneratedCode) -> GeneratedCode:
 def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
     """Replace the instructions from ``index`` on by those of ``text``; return the first one.
 
-    See ``bytecode.patching.patched``; a number of the listing and ``:`` in front give another ``index``. Other patches
+    See ``assembling.patched``; a number of the listing and ``:`` in front give another ``index``. Other patches
     of the same code stay.
 
     Raises:

@@ -1,0 +1,1 @@
+"""Finds races between programs of a Triton kernel that the interpreter runs: the filter ``race``."""

@@ -1,0 +1,1 @@
+"""Patches generated code at the user's request: instructions for later calls, the scope *Instruction*."""
