@@ -30,7 +30,8 @@ big = torch.zeros(1).expand(10**9)
 x = (torch.arange(24.0) / 24).reshape(2, 4, 3).requires_grad_()
 attend(x, 2.0)  # @eager
 attend(x * 2, 2.0)
-print(x._version, x.grad_fn, torch.rand(1).item())
+total = torch.tensor(0.5)
+print(x._version, x.grad_fn, torch.rand(1).item())  # @printed
 """
 X = (torch.arange(24.0) / 24).reshape(2, 4, 3)
 
@@ -110,6 +111,18 @@ def test_a_tensor_in_ordinary_python_in_a_trace_and_in_a_cached_call(session: Se
     assert session.run_to_end() == 0
     plain = alone(program.path)
     assert session.output("stdout") == plain.stdout, "versions, gradients and random numbers are as without a look"
+
+
+def test_the_value_of_a_tensor_is_its_first_child(session: Session, program: Fixture) -> None:
+    """In a trace and in a cached call; and in ordinary Python, where other tensors have their rows instead."""
+    session.launch(program, "printed", "traced")
+    for _ in range(2):
+        found = session.wait_for_stop("breakpoint", at="traced").frame["Locals"]["weights"].children
+        assert next(iter(found)) == "value"
+        session.resume()
+    found = session.wait_for_stop("breakpoint", at="printed").frame["Globals"]["total"].children
+    assert next(iter(found.values())).texts() == {"value": "0.5"}
+    assert session.run_to_end() == 0
 
 
 def test_a_tensor_in_generated_code(session: Session, program: Fixture) -> None:

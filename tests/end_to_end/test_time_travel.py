@@ -123,6 +123,26 @@ def test_forward_from_an_earlier_snapshot_continues_over_the_present(session: Se
     assert session.run_to_end() == 0
 
 
+@pytest.mark.parametrize("call", [1, 2])
+def test_continue_after_steps_back_stops_at_each_breakpoint_on_the_way(session: Session, call: int) -> None:
+    session.launch("basic", "first", "total")
+    session.wait_for_stop("breakpoint", at="first")
+    session.go_on(at="total")
+    if call == 2:
+        session.go_on(at="first")
+        session.go_on(at="total")
+    session.resume("stepBack")
+    session.wait_for_stop("step", at="after_call")
+    session.go_on(at="total")
+    session.resume("reverseContinue")
+    session.wait_for_stop("breakpoint", at="first")
+    session.set_breakpoints("basic", "after_call")
+    session.go_on(at="after_call")
+    if call == 1:
+        session.go_on(at="after_call")
+    assert session.run_to_end() == 0
+
+
 ORIGINS = """
 import torch
 

@@ -18,6 +18,18 @@ test("F5 without a launch.json debugs the file in the editor", { tag: "@core" },
     await vscode.debug.waitForStop(/^compute basic.py/);
 });
 
+test("F5 in the Output panel debugs the file in the editor", async ({ vscode, workspace }) => {
+    await workspace.remove(".vscode/launch.json");
+    await vscode.openFile("basic.py");
+    await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));
+    await vscode.command("Output: Focus on Output View");
+    const output = vscode.page.locator(".panel .output-view .monaco-editor, .panel [id='workbench.panel.output'] .monaco-editor").first();
+    await output.locator(".view-lines").click();
+    await expect(output).toHaveClass(/focused/);
+    await vscode.startDebugging();
+    await vscode.debug.waitForStop(/^compute basic.py/);
+});
+
 test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");

@@ -63,7 +63,7 @@ test("an externally managed environment: why it fails, and three ways on", async
     await expect.poll(() => readdir(join(workspace.folder, ".venv")).catch(() => [])).toContain("bin");
 });
 
-test("Install It Now of the Welcome page installs by uv into an environment of uv, and is ticked", async ({ vscode, workspace, server }) => {
+test("Install It Now of the Welcome page installs by uv into an environment of uv, and is ticked", async ({ vscode, workspace, server, picture }) => {
     const tools = join(cache, "uv");
     await rm(tools, { recursive: true, force: true });
     await mkdir(cache, { recursive: true });
@@ -77,6 +77,11 @@ test("Install It Now of the Welcome page installs by uv into an environment of u
     await symlink(join(tools, "bin/uv"), join(folder, "uv"));
 
     const { page } = vscode;
+    await vscode.command("Choose Python Interpreter");
+    const offered = page.locator(".quick-input-list .monaco-list-row", { hasText: join(environment, "bin/python") });
+    await expect(offered).toContainText(/torch 2\.\d+\S*, dynamo-dap missing/);
+    await picture("interpreters");
+    await page.keyboard.press("Escape");
     await vscode.command("Welcome: Open Walkthrough");
     await vscode.quickInput.choose("Debug torch.compile");
     const step = page.locator(".getting-started-step", { hasText: "Install dynamo-dap next to torch" });

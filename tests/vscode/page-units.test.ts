@@ -3,7 +3,7 @@
 import { expect, test } from "@playwright/test";
 
 import type { ComparedLine } from "../../vscode-extension/src/session/requests.js";
-import { COLUMNS, sortedLines } from "../../vscode-extension/src/webview/compared-lines.js";
+import { COLUMNS, outcomeOf, sortedLines } from "../../vscode-extension/src/webview/compared-lines.js";
 import { shortened } from "../../vscode-extension/src/webview/numbers.js";
 
 test("compared lines are sorted by a column, an Inf before every number", () => {
@@ -19,6 +19,12 @@ test("compared lines are sorted by a column, an Inf before every number", () => 
     expect(order(byLine, byLine.rises)).toEqual([1, 2, 3, 4]);
     expect(lines.map(byLargest.text)).toEqual(["0", "", "Inf", "0.123"]);
     expect(lines.map(byError.text)).toEqual(["", "", "Inf", "1e-7"]);
+});
+
+test("a line that only tracing computes neither differs nor is the same", () => {
+    const line: ComparedLine = { path: "/a.py", line: 1, function: "f", text: "rows = x.shape[0]", operations: ["operator.mul"] };
+    const [same, differs] = [{ same: true, largest: 0 }, { same: false, largest: 1 }];
+    expect([line, { ...line, dynamo: same }, { ...line, dynamo: same, compiled: differs }, { ...line, compiled: same, gradient: differs }].map(outcomeOf)).toEqual(["unknown", "same", "differs", "differs"]);
 });
 
 test("numbers are shortened to significant digits, others stay", () => {

@@ -36,7 +36,7 @@ test("a finding of a recompile sets a breakpoint where the attribute changes, an
     await debug.waitForEnd();
 
     await compiles.show("Findings");
-    const finding = compiles.row("Findings", "Recompiled: self.active");
+    const finding = compiles.row("Findings", "self.active");
     await expect(finding).toBeVisible({ timeout: 150_000 });
     const click = finding.getByRole("button", { name: "Stop at Assignment" });
     await expect(async () => {

@@ -9,7 +9,8 @@ import { compiledDefinitions } from "../../vscode-extension/src/editor/compiled-
 import { enclosingDefinition, linesWithPresentValues, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
 import { isTestFile, testFunctions } from "../../vscode-extension/src/editor/test-functions.js";
 import type { Compile, CompiledFunction, Guard } from "../../vscode-extension/src/session/requests.js";
-import { findingsOf, merged } from "../../vscode-extension/src/views/finding-list.js";
+import { attemptRows } from "../../vscode-extension/src/views/attempt-rows.js";
+import { findingsOf, merged, shortTitle } from "../../vscode-extension/src/views/finding-list.js";
 import { groupedGuards } from "../../vscode-extension/src/views/guard-groups.js";
 import { extensionRoot } from "./harness/places.js";
 
@@ -183,4 +184,25 @@ test("what several compiles report of a line is one finding, errors first", () =
     ]);
     expect(found[1]?.details).toEqual(["It was 1 and is 2 now.", "In f [0/1]"]);
     expect(found[2]?.details).toEqual(["Use torch.where", "In f [0/1]", "In f [0/2]"]);
+});
+
+test("a row of a finding begins with the cause, in few characters", () => {
+    const shown = (title: string): string[] => Object.values(shortTitle(title));
+    expect(shown("Graph break: Data-dependent branching")).toEqual(["Graph break", "Data-dependent branching"]);
+    expect(shown("Recompiled: self.layers[0].weight: expected size 3 of 2, and 4 of another")).toEqual(["Recompiled", "self.layers[0].weight: expected size 3…"]);
+    expect(shown(`Recompiled: ${"x".repeat(60)}`)).toEqual(["Recompiled", `${"x".repeat(39)}…`]);
+    expect(shown("x: a title without a kind")).toEqual(["", "x: a title without a kind"]);
+    expect(shown("Recompiled: ")).toEqual(["", "Recompiled: "]);
+});
+
+test("attempts of a compile say what each ended with; a single one is not listed", () => {
+    const compile: Compile = { id: "0/0", name: "f", state: "compiled", attempts: [{ number: 1 }], graphs: [], breaks: [] };
+    expect(attemptRows(compile)).toEqual([]);
+    const attempts = [{ number: 1, restarted: "a float became an input" }, { number: 2 }];
+    const last = (changes: Partial<Compile>): string | undefined => attemptRows({ ...compile, attempts, ...changes })[1]?.result;
+    expect(attemptRows({ ...compile, attempts })[0]).toEqual({ label: "Attempt 1", result: "restarted: a float became an input" });
+    expect(last({})).toBe("traced to the end");
+    expect(last({ state: "tracing" })).toBe("not finished");
+    expect(last({ breaks: [{ reason: "Data-dependent branching" }] })).toContain("graph break: Data-dependent branching");
+    expect(last({ state: "failed", problem: "BackendError: no\nmore" })).toBe("failed: BackendError: no");
 });

@@ -36,7 +36,7 @@ test("compiles, graph and guards are shown, and their lines are links", { tag: [
     await expect(vscode.page.locator(".tab.active", { hasText: / of .+ \[\d+∕\d+\]\.py/ })).toBeVisible();
 });
 
-test("a recompile names the guard that failed", async ({ vscode, workspace }) => {
+test("a recompile names the guard that failed", async ({ vscode, workspace, picture }) => {
     const { compiles, debug } = vscode;
     const line = await workspace.line("recompiles.py", "integer");
     await vscode.openFile("recompiles.py");
@@ -45,9 +45,11 @@ test("a recompile names the guard that failed", async ({ vscode, workspace }) =>
     await debug.waitForStop(at("select", "recompiles.py", line));
     await compiles.show("Findings", "Compiles");
     await expect(compiles.row("Compiles", "Recompiled")).toContainText("mode");
-    await expect(compiles.row("Findings", "Recompiled:"), "the cause and the line").toContainText("recompiles.py:");
-    await compiles.open("Findings", "Recompiled:");
+    const finding = compiles.row("Findings", "Recompiled · recompiles.py:");
+    await expect(finding.locator(".label-name"), "the cause comes first, whole").toHaveText(/mode/);
+    await compiles.open("Findings", "Recompiled · recompiles.py:");
     await expect(await compiles.reveal("Findings", "In select [")).toBeVisible();
+    await picture("findings");
 });
 
 test("a call that differs when compiled is compared line by line", async ({ vscode, workspace, picture }) => {
@@ -99,6 +101,32 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     await expect(widget).toContainText("NaN: operator.truediv: 4 of 4 elements are NaN");
 });
 
+test("in a comparison, a line that only tracing computes is not red", async ({ vscode, workspace, picture }) => {
+    const { compiles, debug, page } = vscode;
+    await workspace.write("sized.py", SIZED);
+    await vscode.openFile("sized.py");
+    await vscode.editor.setBreakpoint(1);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("<module>", "sized.py", 1));
+    for (const name of ["Watch", "Call Stack"]) {
+        await debug.foldPane(name, false);
+    }
+    await (await debug.reveal("breakpoints", "Differs from Eager")).getByRole("checkbox").click();
+    await debug.foldPane("Call Stack", true);
+    await debug.press("F5");
+    await debug.waitForStop(at("block", "sized.py", 15));
+    await compiles.show("Compare");
+    await expect(compiles.row("Compare", "silu(x @ weight)").locator(".codicon-error")).toBeVisible();
+    await expect(compiles.row("Compare", "rows = x.shape").locator(".codicon-circle-outline")).toBeVisible();
+    await vscode.command("Open Comparison as Table");
+    const table = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
+    const colour = async (text: string): Promise<string> =>
+        table.locator("td.source", { hasText: text }).evaluate((cell) => getComputedStyle(cell).color);
+    await expect(table.locator("tr.differs", { hasText: "silu(x @ weight)" })).toBeVisible();
+    expect(await colour("rows = x.shape")).not.toBe(await colour("silu(x @ weight)"));
+    await picture("comparison-of-sizes");
+});
+
 test("what compiles next is forecast for the file in the editor, and what would serve all sizes", async ({ vscode, workspace, picture }) => {
     await workspace.write("sizes.py", SIZES);
     await vscode.openFile("sizes.py");
@@ -122,4 +150,25 @@ def scaled(x):
 for size in (3, 5):
     scaled(torch.ones(size))
 print("ran")
+`;
+
+const SIZED = `import torch
+
+
+def wrong(graph, inputs):
+    for node in graph.graph.nodes:
+        if node.target is torch.nn.functional.silu:
+            node.target = torch.nn.functional.relu
+    graph.recompile()
+    return graph.forward
+
+
+@torch.compile(backend=wrong, dynamic=True)
+def block(x, weight):
+    rows = x.shape[0] * 2
+    hidden = torch.nn.functional.silu(x @ weight)
+    return hidden / rows
+
+
+block(torch.randn(4, 8), torch.randn(8, 8))
 `;

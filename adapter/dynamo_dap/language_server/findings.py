@@ -176,7 +176,7 @@ def _where_it_is(
             )
     place = compiled.problem_place or function.place
     if compiled.state == "failed" and not compiled.breaks and place is not None:
-        message = f"The compile failed: {compiled.problem or 'torch does not say why'}"
+        message = f"Compile failed: {compiled.problem or 'torch reports no reason'}"
         is_about_function = compiled.problem_place is None
         yield Finding(Kind.FAILED, place, message, place.line, function, is_about_function, compiles=[compiled])
 

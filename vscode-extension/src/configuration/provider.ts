@@ -7,6 +7,7 @@ import * as vscode from "vscode";
 import { requireDynamoDap } from "../environment/installation.js";
 import { findInterpreter } from "../environment/interpreter.js";
 import { showError } from "../notifications.js";
+import { frontEditor } from "./front-editor.js";
 import { DEBUG_TYPE, type DynamoConfiguration } from "./options.js";
 import { all, currentFile, savedFile } from "./ready-made.js";
 import { problems, type ConfigurationSchemas } from "./validation.js";
@@ -92,7 +93,7 @@ function isEmpty(configuration: DynamoConfiguration): boolean {
 }
 
 async function withoutLaunchJson(): Promise<DynamoConfiguration | undefined> {
-    const document = vscode.window.activeTextEditor?.document;
+    const document = frontEditor()?.document;
     if (document?.languageId !== "python") {
         void showError(vscode.l10n.t("Open the Python file to debug, then start again."));
         return undefined;

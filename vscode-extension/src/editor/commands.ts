@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 
+import { frontEditor } from "../configuration/front-editor.js";
 import { all, currentFile, pytest, savedFile } from "../configuration/ready-made.js";
 
 /**
@@ -35,7 +36,7 @@ async function debugFunction(uri: vscode.Uri, line: number | undefined, mode: "c
 }
 
 async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<void> {
-    const given = uri ?? vscode.window.activeTextEditor?.document.uri;
+    const given = uri ?? frontEditor()?.document.uri;
     const file = given === undefined ? undefined : await savedFile(given);
     if (file !== undefined) {
         const folder = vscode.workspace.getWorkspaceFolder(file);
@@ -46,7 +47,7 @@ async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<
 async function debugAs(): Promise<void> {
     const chosen = await vscode.window.showQuickPick(all.map((configuration) => ({ label: configuration.name, configuration })), { title: vscode.l10n.t("Debug As") });
     if (chosen !== undefined) {
-        const document = vscode.window.activeTextEditor?.document;
+        const document = frontEditor()?.document;
         const folder = document === undefined ? undefined : vscode.workspace.getWorkspaceFolder(document.uri);
         await vscode.debug.startDebugging(folder ?? vscode.workspace.workspaceFolders?.[0], { ...chosen.configuration });
     }

@@ -3,6 +3,7 @@
 import { basename, dirname } from "node:path";
 import * as vscode from "vscode";
 
+import { frontEditor } from "../configuration/front-editor.js";
 import type { DynamoConfiguration } from "../configuration/options.js";
 import { savedFile } from "../configuration/ready-made.js";
 import { findInterpreter } from "../environment/interpreter.js";
@@ -20,7 +21,7 @@ export interface Program {
 
 /** The file in the editor, saved; undefined when the user declines that. */
 export async function programInEditor(): Promise<Program | undefined> {
-    const editor = vscode.window.activeTextEditor;
+    const editor = frontEditor();
     const file = editor === undefined ? undefined : await savedFile(editor.document.uri);
     if (file === undefined) {
         return undefined;

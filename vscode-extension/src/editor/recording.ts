@@ -6,6 +6,7 @@
 import { basename, dirname, extname, join } from "node:path";
 import * as vscode from "vscode";
 
+import { frontEditor } from "../configuration/front-editor.js";
 import { savedFile } from "../configuration/ready-made.js";
 import { COMMAND, findInterpreter } from "../environment/interpreter.js";
 import { showError, showInformation } from "../notifications.js";
@@ -44,7 +45,7 @@ async function runFile(
     words: (file: string) => string[],
     ended: (exitCode: number | undefined, file: string) => Promise<void>,
 ): Promise<void> {
-    const editor = vscode.window.activeTextEditor;
+    const editor = frontEditor();
     if (editor === undefined) {
         void showError(vscode.l10n.t("Open a Python file first."));
         return;

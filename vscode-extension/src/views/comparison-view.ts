@@ -4,6 +4,7 @@ import * as vscode from "vscode";
 
 import type { Compiles } from "../session/compiles.js";
 import { requestComparison, type ComparedLine, type ComparisonBody, type Deviation } from "../session/requests.js";
+import { outcomeOf } from "../webview/compared-lines.js";
 import { openComparison, verdictOf } from "./comparison-page.js";
 import { linkTo } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
@@ -45,8 +46,7 @@ function lineNode(line: ComparedLine, index: number): TreeNode {
     const description = [dynamo, compiled].filter((part) => part).join("  ");
     const tooltip = [line.text, line.operations.join(", "), description].filter((part) => part).join("\n");
     const node = makeNode(`line ${index}`, line.text, "circle-outline", { description, tooltip });
-    const known = [line.compiled, line.dynamo].filter((each) => each !== undefined);
-    node.item.iconPath = known.length === 0 ? ICONS.unknown : known.every((each) => each.same) ? ICONS.same : ICONS.differs;
+    node.item.iconPath = ICONS[outcomeOf(line)];
     linkTo(node.item, line);
     return node;
 }

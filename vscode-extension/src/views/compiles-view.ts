@@ -4,7 +4,6 @@ import * as vscode from "vscode";
 
 import type { Compiles, Selection } from "../session/compiles.js";
 import type {
-    Attempt,
     Compile,
     CompiledFunction,
     GraphBreak,
@@ -13,6 +12,7 @@ import type {
     Sharding,
     Specialization,
 } from "../session/requests.js";
+import { attemptRows } from "./attempt-rows.js";
 import { cudaGraphNode } from "./cuda-graph-node.js";
 import { linkTo } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
@@ -65,7 +65,7 @@ function compileNode(compile: Compile): SelectableNode {
         ...(compile.problem === undefined ? [] : [makeNode(`${id} problem`, compile.problem, "warning")]),
         ...(compile.sharding === undefined ? [] : [shardingNode(`${id} sharding`, compile.sharding)]),
         ...(compile.failures ?? []).map((failure, index) => failureNode(`${id} failure ${index}`, failure)),
-        ...compile.attempts.map((attempt) => attemptNode(id, attempt)),
+        ...attemptRows(compile).map(({ label, result }, index) => makeNode(`${id} attempt ${index}`, label, "history", { description: result })),
         ...compile.graphs.map((graph) => graphNode(compile.id, graph)),
         ...compile.breaks.map((found, index) => breakNode(`${id} break ${index}`, found)),
         ...(compile.specializations ?? []).map((found, index) => specializationNode(`${id} size ${index}`, found)),
@@ -77,12 +77,6 @@ function compileNode(compile: Compile): SelectableNode {
         open: compile.state === "tracing",
     });
     return { ...node, selection: { compileId: compile.id } };
-}
-
-function attemptNode(id: string, attempt: Attempt): TreeNode {
-    return makeNode(`${id} attempt ${attempt.number}`, vscode.l10n.t("Attempt {0}", attempt.number), "history", {
-        description: attempt.restarted === undefined ? vscode.l10n.t("the last one") : vscode.l10n.t("restarted: {0}", attempt.restarted),
-    });
 }
 
 function graphNode(compileId: string, graph: GraphSummary): SelectableNode {

@@ -3,6 +3,9 @@
 import type { Compile, CompiledFunction, CudaGraph, Place } from "../session/requests.js";
 import { localized } from "../localized.js";
 
+/** What a side bar of usual width shows of a row, beside the name of a file. */
+const MOST_CHARACTERS = 40;
+
 /** Something about a line of the user's program. */
 export interface Finding {
     /** "Graph break: Data-dependent branching" */
@@ -64,6 +67,21 @@ export function merged(findings: readonly Finding[]): Finding[] {
     }
     const order = ["error", "warning", "info"];
     return [...known.values()].sort((one, other) => order.indexOf(one.severity) - order.indexOf(other.severity));
+}
+
+/**
+ * Splits a title into its kind and its cause. A row of a side bar has room for the cause alone, which is cut between
+ * words if it is long.
+ */
+export function shortTitle(title: string): { kind: string; cause: string } {
+    const [, kind = "", whole = title] = /^([A-Z][\w ]*): (.+)/.exec(title) ?? [];
+    if (whole.length <= MOST_CHARACTERS) {
+        return { kind, cause: whole };
+    }
+    const start = whole.slice(0, MOST_CHARACTERS);
+    const blank = start.lastIndexOf(" ");
+    const end = blank > MOST_CHARACTERS / 2 ? blank : MOST_CHARACTERS - 1;
+    return { kind, cause: `${whole.slice(0, end)}…` };
 }
 
 /** Returns what happened to CUDA graphs, without plain recordings and what only follows from a skipped forward. */

@@ -11,7 +11,7 @@ import type { Compiles } from "../session/compiles.js";
 import { stopAt } from "../editor/commands.js";
 import type { Compile } from "../session/requests.js";
 import { onDisk } from "../session/stopped-frame.js";
-import { findingsOf, merged, type Finding } from "./finding-list.js";
+import { findingsOf, merged, shortTitle, type Finding } from "./finding-list.js";
 import { openPlace, placeText } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
 import { recordedFindings } from "./recorded-findings.js";
@@ -121,8 +121,9 @@ class Findings implements vscode.Disposable {
 
 function findingNode(finding: Finding, index: number): TreeNode {
     const id = `finding ${index} ${finding.title} ${placeText(finding.place)}`;
-    const node: FindingNode = makeNode(id, finding.title, finding.severity, {
-        description: placeText(finding.place),
+    const short = shortTitle(finding.title);
+    const node: FindingNode = makeNode(id, short.cause, finding.severity, {
+        description: [short.kind, placeText(finding.place)].filter((part) => part).join(" · "),
         tooltip: [finding.title, ...finding.details].join("\n"),
         children: finding.details.map((text, number) => makeNode(`${id} ${number}`, text, "info")),
     });

@@ -11,6 +11,13 @@ const SOURCE = "torch.compile";
 /** What the server's texts about lines that set a changed value begin with. */
 const SETS = /^may set\b/;
 
+const SEVERITIES = {
+    [vscode.DiagnosticSeverity.Error]: "error",
+    [vscode.DiagnosticSeverity.Warning]: "warning",
+    [vscode.DiagnosticSeverity.Information]: "info",
+    [vscode.DiagnosticSeverity.Hint]: "info",
+} as const;
+
 /** Returns the findings of the newest record of each file, from the language server's diagnostics. */
 export function recordedFindings(): Finding[] {
     return vscode.languages.getDiagnostics().flatMap(([uri, diagnostics]) =>
@@ -19,16 +26,15 @@ export function recordedFindings(): Finding[] {
             .filter(({ source, tags }) => source === SOURCE && !tags?.includes(vscode.DiagnosticTag.Unnecessary))
             .map((diagnostic): Finding => {
                 const [title = "", ...details] = diagnostic.message.split("\n");
-                const related = diagnostic.relatedInformation ?? [];
-                const setAt = related
-                    .filter(({ message }) => SETS.test(message))
-                    .map(({ location }) => placeAt(location));
-                const texts = related.map(({ message, location }) => (SETS.test(message) ? `${placeText(placeAt(location))} ${message}` : message));
+                const place = placeAt(uri, diagnostic.range);
+                const related = (diagnostic.relatedInformation ?? []).map(({ message, location }) => ({ message, at: placeAt(location.uri, location.range) }));
+                const setAt = related.filter(({ message }) => SETS.test(message)).map(({ at }) => at);
+                const texts = related.map(({ message, at }) => (placeText(at) === placeText(place) ? message : `${placeText(at)} ${message}`));
                 return {
                     title,
                     details: [...details, ...texts],
-                    place: { path: uri.fsPath, line: diagnostic.range.start.line + 1 },
-                    severity: diagnostic.severity <= vscode.DiagnosticSeverity.Warning ? "warning" : "info",
+                    place,
+                    severity: SEVERITIES[diagnostic.severity],
                     isRecorded: true,
                     ...(setAt.length > 0 ? { setAt } : {}),
                 };
@@ -36,6 +42,6 @@ export function recordedFindings(): Finding[] {
     );
 }
 
-function placeAt({ uri, range }: vscode.Location): Place {
+function placeAt(uri: vscode.Uri, range: vscode.Range): Place {
     return { path: uri.fsPath, line: range.start.line + 1 };
 }

@@ -38,6 +38,12 @@ export const COLUMNS: Column[] = [
     numeric(localized("Gradient"), localized("Largest difference of the line's gradients"), (line) => line.gradient, "largest"),
 ];
 
+/** Whether results of a line differ. A line that only tracing computes, such as one about sizes, has none to compare. */
+export function outcomeOf({ compiled, dynamo, gradient }: ComparedLine): "differs" | "same" | "unknown" {
+    const known = [compiled, dynamo, gradient].filter((each) => each !== undefined);
+    return known.length === 0 ? "unknown" : known.every((each) => each.same) ? "same" : "differs";
+}
+
 /** The lines in the order of a column; those of one rank stay as the call runs them. */
 export function sortedLines(lines: readonly ComparedLine[], { key }: Column, isRising: boolean): ComparedLine[] {
     return [...lines].sort((one, other) => (isRising ? 1 : -1) * compared(key(one), key(other)));

@@ -3,7 +3,7 @@
 import "./translation.js";
 
 import type { ComparedLine } from "../session/structures.js";
-import { COLUMNS, sortedLines, type Column } from "./compared-lines.js";
+import { COLUMNS, outcomeOf, sortedLines, type Column } from "./compared-lines.js";
 import { byId, make } from "./elements.js";
 import type { FromComparison, ShownComparison } from "./messages.js";
 
@@ -38,10 +38,8 @@ function heading(column: Column): HTMLElement {
 }
 
 function row(line: ComparedLine): HTMLElement {
-    const known = [line.compiled, line.dynamo, line.gradient].filter((each) => each !== undefined);
-    const differs = known.some((each) => !each.same);
     const cells = columns().map((column) => make("td", { class: typeof column.key(line) === "number" ? "number" : "source" }, column.text(line)));
-    const made = make("tr", { class: differs ? "differs" : "", tabindex: 0, title: line.operations.join(", ") }, ...cells);
+    const made = make("tr", { class: outcomeOf(line), tabindex: 0, title: line.operations.join(", ") }, ...cells);
     const open = (): void => {
         vscode.postMessage({ path: line.path, line: line.line });
     };

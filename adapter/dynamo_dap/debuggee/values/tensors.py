@@ -247,10 +247,13 @@ class TensorChildren(Children):
         return count + 2 + has_gradient + (len(STATISTICS) if self._dimensions else 1)
 
     def named(self) -> Sequence[Variable]:
-        """Return metadata, autograd's part, lazy statistics, and attributes that the program added."""
-        variables = [*self._named_with_path(metadata_variables(facts_of(self._tensor))), *self._autograd()]
-        if not self._fake:
-            variables += self.statistics()
+        """Return metadata, autograd's part, lazy statistics, and attributes that the program added.
+
+        The value of a tensor without dimensions comes first.
+        """
+        facts = [*self._named_with_path(metadata_variables(facts_of(self._tensor))), *self._autograd()]
+        data = [] if self._fake else self.statistics()
+        variables = [*facts, *data] if self._dimensions else [*data, *facts]
         return unique_names([*variables, *self._own_attributes()])
 
     def statistics(self) -> list[Variable]:
