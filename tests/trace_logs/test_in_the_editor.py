@@ -9,9 +9,11 @@ import pytest
 from lsprotocol import types
 
 from dynamo_dap.language_server.presentation import WRITE_REPORT
+from dynamo_dap.language_server.report_page import ReportPage
+from dynamo_dap.trace_logs.logs import TraceReader, chosen_log
 from tests.language_server.editor import Editor
 from tests.trace_logs.conftest import PROGRAM
-from tests.trace_logs.test_trace_logs import line_of
+from tests.trace_logs.test_trace_logs import RELOADS, compiles, compiles_on, line_of, write_large
 
 BREAK = "GB0170"
 
@@ -38,6 +40,46 @@ def test_a_log_that_the_settings_name_marks_the_lines_of_a_checkout(logs: Path, 
         editor.wait("what is wrong", lambda: bool(editor.messages))
         assert "nowhere: No such file" in editor.messages[-1]
         assert not editor.at(program, compared)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_the_page_of_a_large_log_begins_with_its_first_part(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    monkeypatch.setattr("dynamo_dap.language_server.report_page._FIRST_PAGE_SECONDS", 0.0)
+    monkeypatch.setattr("dynamo_dap.language_server.report_page._PIECE_SECONDS", 0.0)
+    log = tmp_path / "large.log"
+    copies = write_large(log, chosen_log(logs / "breaks").read_text(), 2_000_000)
+    written = ReportPage(log)
+    path = written.begin()
+    assert RELOADS in path.read_text()
+    assert compiles_on(path.read_text()) < copies
+    if is_stopped:
+        written.stop()
+    written.finish()
+    page = path.read_text()
+    assert RELOADS not in page
+    assert ("the reading was stopped" in page) is is_stopped
+    assert is_stopped or compiles_on(page) == copies * len(compiles(logs / "breaks"))
+
+
+@pytest.mark.long
+def test_an_editor_gets_the_page_of_a_large_log_before_the_whole_was_read(logs: Path, tmp_path: Path) -> None:
+    log, size, text = tmp_path / "large.log", 100_000_000, chosen_log(logs / "breaks").read_text()
+    copies = write_large(log, text, size)
+    while TraceReader(log).read(2.0):
+        size *= 2
+        copies = write_large(log, text, size)
+    with Editor(tmp_path, tmp_path / "records", settings={"traceLog": str(log)}) as editor:
+        page = log.with_suffix(".html")
+
+        def is_written() -> bool:
+            return editor.execute(types.Command("", WRITE_REPORT)) is not None
+
+        editor.wait("the first page", is_written)
+        assert RELOADS in page.read_text()
+        editor.wait("the whole page", lambda: RELOADS not in page.read_text())
+    assert compiles_on(page.read_text()) == copies * len(compiles(logs / "breaks"))
 
 
 def test_an_assistant_reads_a_log_below_its_roots(logs: Path, tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_memory_does_not_grow_with_a_log(logs: Path, tmp_path: Path) -> None:
     )
     log, found = tmp_path / "large.log", []
     for size in (10_000_000, 60_000_000):
-        copies = _write_large(log, text, size)
+        copies = write_large(log, text, size)
         done = subprocess.run([sys.executable, "-c", script, str(log)], capture_output=True, check=True, text=True)
         compiled, kilobytes = map(int, done.stdout.split())
         assert compiled == copies * len(compiles(logs / "breaks"))
@@ -307,7 +307,7 @@ def test_memory_does_not_grow_with_a_log(logs: Path, tmp_path: Path) -> None:
     assert (found[1] - found[0]) / 50_000_000 < 0.4, found
 
 
-def _write_large(log: Path, text: str, size: int) -> int:
+def write_large(log: Path, text: str, size: int) -> int:
     """Write copies of a log, each with other compiles; return how many."""
     copies = size // len(text)
     with log.open("w") as file:
@@ -330,30 +330,30 @@ def test_the_beginning_of_a_log_that_takes_long_is_reported_at_once(
     assert "4 compiles" in whole
 
 
-def _compiles_on(page: str) -> int:
+def compiles_on(page: str) -> int:
     return int(re.findall(r"<b>(\d+)</b><span>compiles", page)[0])
 
 
-_RELOADS = "http-equiv='refresh'"
+RELOADS = "http-equiv='refresh'"
 
 
 def test_a_page_of_the_beginning_is_opened_and_then_replaced(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log, opened = tmp_path / "large.log", list[str]()
-    copies = _write_large(log, chosen_log(logs / "breaks").read_text(), 12_000_000)
+    copies = write_large(log, chosen_log(logs / "breaks").read_text(), 12_000_000)
     page = log.with_suffix(".html")
     monkeypatch.setattr("dynamo_dap.commands.report._FIRST_PAGE_SECONDS", 0.0)
     monkeypatch.setattr("webbrowser.open", lambda _: opened.append(page.read_text()))
     assert main(["--html", str(log)]) == 0
     (first,) = opened
-    assert _RELOADS in first
+    assert RELOADS in first
     assert "MB so far" in first
-    assert _compiles_on(first) < copies
+    assert compiles_on(first) < copies
     whole = page.read_text()
-    assert _RELOADS not in whole
+    assert RELOADS not in whole
     assert "so far" not in whole
-    assert _compiles_on(whole) == copies * len(compiles(logs / "breaks"))
+    assert compiles_on(whole) == copies * len(compiles(logs / "breaks"))
     assert capsys.readouterr().out.split() == [str(page)]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["large.html", "large.log"]
 
@@ -372,7 +372,7 @@ def test_a_page_of_the_beginning_does_not_wait_for_a_reading_that_was_stopped(
         main(["--html", str(log)])
     page = log.with_suffix(".html").read_text()
     assert "the reading was stopped" in page
-    assert _RELOADS not in page
+    assert RELOADS not in page
 
 
 def test_a_terminal_shows_how_much_of_a_log_was_read(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ test("Install It Now of the Welcome page installs by uv into an environment of u
     await symlink(join(tools, "bin/uv"), join(folder, "uv"));
 
     const { page } = vscode;
-    await vscode.command("Choose Python Interpreter");
+    await vscode.command("torch.compile: Choose Interpreter");
     const offered = page.locator(".quick-input-list .monaco-list-row", { hasText: join(environment, "bin/python") });
     await expect(offered).toContainText(/torch 2\.\d+\S*, dynamo-dap missing/);
     await picture("interpreters");

@@ -1,7 +1,7 @@
 /** The parts of the extension that need no editor: validation of configurations, and reading Python text. */
 
 import { expect, test } from "@playwright/test";
-import { readFile } from "node:fs/promises";
+import { readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { problems, type ConfigurationSchemas } from "../../vscode-extension/src/configuration/validation.js";
@@ -11,6 +11,7 @@ import { isTestFile, testFunctions } from "../../vscode-extension/src/editor/tes
 import type { Compile, CompiledFunction, Guard } from "../../vscode-extension/src/session/requests.js";
 import { attemptRows } from "../../vscode-extension/src/views/attempt-rows.js";
 import { findingsOf, merged, shortTitle } from "../../vscode-extension/src/views/finding-list.js";
+import { followPage } from "../../vscode-extension/src/views/growing-page.js";
 import { groupedGuards } from "../../vscode-extension/src/views/guard-groups.js";
 import { extensionRoot } from "./harness/places.js";
 
@@ -205,4 +206,16 @@ test("attempts of a compile say what each ended with; a single one is not listed
     expect(last({ state: "tracing" })).toBe("not finished");
     expect(last({ breaks: [{ reason: "Data-dependent branching" }] })).toContain("graph break: Data-dependent branching");
     expect(last({ state: "failed", problem: "BackendError: no\nmore" })).toBe("failed: BackendError: no");
+});
+
+test("the page of a part is shown, and then the page of the whole; nothing reloads", async ({}, info) => {
+    const [path, next] = [info.outputPath("report.html"), info.outputPath("next.html")];
+    await writeFile(path, "<head><meta http-equiv='refresh' content='5'></head>43% so far");
+    const shown: string[] = [];
+    const stop = await followPage(path, (html) => shown.push(html));
+    expect(shown).toEqual(["<head></head>43% so far"]);
+    await writeFile(next, "<head></head>the whole");
+    await rename(next, path);
+    await expect.poll(() => shown.at(-1)).toBe("<head></head>the whole");
+    stop();
 });

@@ -41,6 +41,7 @@ from dynamo_dap.language_server.presentation import (
     trial_of,
     workspace_edit,
 )
+from dynamo_dap.language_server.report_page import ReportPage
 from dynamo_dap.language_server.trace_log import TraceLogFollower
 from dynamo_dap.language_server.trials import Trials
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
@@ -49,8 +50,6 @@ from dynamo_dap.protocol.texts import without_links
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.model import Place
-from dynamo_dap.records.report import write_page
-from dynamo_dap.trace_logs.logs import read_any
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +93,10 @@ class RecordServer(LanguageServer):
         self._trials = Trials(self, self._apply)
         self._reports: tempfile.TemporaryDirectory[str] | None = None
         """Texts that the client was asked to show."""
+        self._page: ReportPage | None = None
+        """The report that was written last."""
+        self._finishing: asyncio.Task[None] | None = None
+        """Writes the rest of that report."""
 
     # -- following the record --------------------------------------------------------------------------------------
 
@@ -390,23 +393,34 @@ class RecordServer(LanguageServer):
         await self.window_show_document_async(types.ShowDocumentParams(path.as_uri(), take_focus=True))
 
     async def write_report(self) -> str | None:
-        """Write the report of the trace log that is set, or of the newest record, as a page; return its path."""
+        """Write the report of the trace log that is set, or of the newest record, as a page; return its path.
+
+        A large log's page is about its first part, and is replaced when the whole log was read.
+        """
         record, mappings = self._follower.path, self._trace.mappings
         if self._trace.record is not None:
             record = self._trace.path
         if record is None:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Info, "Nothing has been recorded yet."))
             return None
+        if self._page is not None and self._finishing is not None:
+            self._page.stop()
+            await self._finishing
+        self._page = ReportPage(record, mappings)
         try:
             # tlparse may take long, and a followed record must not be read from two threads.
-            return str(await asyncio.to_thread(lambda: write_page(read_any(record, mappings), record)))
+            path = await asyncio.to_thread(self._page.begin)
         except UnreadableRecord as problem:
             self.window_show_message(types.ShowMessageParams(_WARNING, without_links(str(problem))))
             return None
+        self._finishing = asyncio.create_task(asyncio.to_thread(self._page.finish))
+        return str(path)
 
     def close(self) -> None:
         """End running commands, and remove files written for display. May be called again."""
         self._trials.close()
+        if self._page is not None:
+            self._page.stop()
         if self._reports is not None:
             self._reports.cleanup()
             self._reports = None

@@ -112,8 +112,7 @@ class _Beginning:
         """Print it in a terminal, or open it as a page, which reloads until the page of the whole log replaces it."""
         self._reading, console = reading, report_console()
         if self._options.html:
-            part = f"This page is about {reading.progress()} so far. It reloads until the whole log was read."
-            self.page = write_page(reading.record, self._file, part=part, reloads=True)
+            self.page = write_beginning(reading, self._file)
             _shown(self.page, show=not self._options.no_browser)
         elif console.is_terminal and not self._options.json:
             print_report(reading.record, console)
@@ -125,9 +124,7 @@ class _Beginning:
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if error is not None and self._reading is not None and self.page is not None:
-            # Without another page, this one would promise the rest forever.
-            part = f"This page is about {self._reading.progress()}: then the reading was stopped."
-            write_page(self._reading.record, self._file, part=part)
+            write_stopped(self._reading, self._file)
 
 
 def report_console() -> Console:
@@ -280,6 +277,26 @@ def write_page(
     except OSError as error:
         raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
     return page
+
+
+def write_beginning(reading: Reading, file: Path) -> Path:
+    """Write the page of what was read so far, which reloads until another one replaces it; return its path.
+
+    Raises:
+        UnreadableRecord: it cannot be written.
+    """
+    part = f"This page is about {reading.progress()} so far. It reloads until the whole log was read."
+    return write_page(reading.record, file, part=part, reloads=True)
+
+
+def write_stopped(reading: Reading, file: Path) -> None:
+    """Replace the page of a beginning: without another page, it would promise the rest forever.
+
+    Raises:
+        UnreadableRecord: it cannot be written.
+    """
+    part = f"This page is about {reading.progress()}: then the reading was stopped."
+    write_page(reading.record, file, part=part)
 
 
 def _links_to(trace: Path | None) -> dict[str, str]:

@@ -1,9 +1,9 @@
 /** The command "Open Report": the page of the newest record in an editor. The language server writes the page. */
 
-import { readFile } from "node:fs/promises";
 import * as vscode from "vscode";
 
 import { showError } from "../notifications.js";
+import { followPage } from "./growing-page.js";
 
 const WRITE_REPORT = "dynamo.writeReport";
 
@@ -22,6 +22,9 @@ async function openReport(): Promise<void> {
         // The page allows its own scripts and nothing else, whatever is in the record.
         const options = { enableScripts: true, enableFindWidget: true, retainContextWhenHidden: true, localResourceRoots: [] };
         const panel = vscode.window.createWebviewPanel("dynamo.report", vscode.l10n.t("torch.compile report"), vscode.ViewColumn.Active, options);
-        panel.webview.html = await readFile(path, "utf8");
+        const stop = await followPage(path, (html) => {
+            panel.webview.html = html;
+        });
+        panel.onDidDispose(stop);
     }
 }

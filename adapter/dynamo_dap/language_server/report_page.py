@@ -1,0 +1,70 @@
+"""Writes the report that an editor opens: of a large log the first part at once, and the whole when it was read.
+
+Each method runs on a thread of its own, never two at the same time, except ``stop``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.report import write_beginning, write_page, write_stopped
+from dynamo_dap.trace_logs.logs import Mappings, TraceReader, is_trace
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAGE_SECONDS = 1.0
+_PIECE_SECONDS = 1.0
+
+
+class ReportPage:
+    """Writes the page of one record, trace log or folder of trace logs. Lives as long as its log is read."""
+
+    def __init__(self, path: Path, mappings: Mappings = ()) -> None:
+        self._path = path
+        self._mappings = mappings
+        self._reader: TraceReader | None = None
+        """Reads the rest of a log whose first part is on the page."""
+        self._is_stopped = threading.Event()
+
+    def begin(self) -> Path:
+        """Write the page, of a log that takes long its first part; return its path.
+
+        Raises:
+            UnreadableRecord: it cannot be read, or the page cannot be written.
+        """
+        if not is_trace(self._path):
+            return write_page(read_record(self._path), self._path)
+        reader = TraceReader(self._path, self._mappings)
+        if reader.read(_FIRST_PAGE_SECONDS):
+            return write_page(reader.record, self._path)
+        self._reader = reader
+        return write_beginning(reader, self._path)
+
+    def finish(self) -> None:
+        """Replace the page of the first part by that of the whole log."""
+        if self._reader is None:
+            return
+        try:
+            if self._read_rest(self._reader):
+                write_page(self._reader.record, self._path)
+            else:
+                write_stopped(self._reader, self._path)
+        except UnreadableRecord as problem:
+            _log.warning("%s", problem)
+
+    def stop(self) -> None:
+        """Let ``finish`` end soon."""
+        self._is_stopped.set()
+
+    def _read_rest(self, reader: TraceReader) -> bool:
+        """Read until the end; return False if that was stopped or failed."""
+        try:
+            while not self._is_stopped.is_set():
+                if reader.read(_PIECE_SECONDS):
+                    return True
+        except UnreadableRecord as problem:
+            _log.warning("%s", problem)
+        return False
