@@ -6,7 +6,7 @@ import { readFile } from "node:fs/promises";
 const RELOAD = "<meta http-equiv='refresh' content='5'>";
 const MILLISECONDS = 1000;
 
-/** Shows the page, and once more when the page of the whole has replaced it. Returns what ends this. */
+/** Shows the page now, and the page of the whole when it has replaced this one. Returns what ends this. */
 export async function followPage(path: string, show: (html: string) => void): Promise<() => void> {
     let timer: NodeJS.Timeout | undefined;
     let shown = "";
