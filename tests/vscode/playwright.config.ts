@@ -18,7 +18,7 @@ export default defineConfig<object, PerWorker>({
         // Tasks take minutes: they run in the newest VS Code, and in the oldest with DYNAMO_DAP_ALL_TASKS=1.
         { name: OLDEST, testIgnore: process.env.DYNAMO_DAP_ALL_TASKS ? [] : TASKS, use: { version: OLDEST } },
         // What a new user meets first is tried in both.
-        { name: NEWEST, testMatch: ["first-minutes.test.ts", ...TASKS], use: { version: NEWEST } },
+        { name: NEWEST, testMatch: ["first-minutes.test.ts", "python-extension.test.ts", ...TASKS], use: { version: NEWEST } },
     ],
     globalSetup: "./harness/prepare.ts",
     outputDir: join(output, "failures"),
