@@ -239,7 +239,7 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "arguments", "said"),
     [
-        ("max-brakes = 1", ["program.py"], "knows no max-brakes; is max-breaks meant?"),
+        ("max-brakes = 1", ["program.py"], "no setting max-brakes; did you mean max-breaks?"),
         ('max-breaks = "many"', ["program.py"], "Expected `int | null`, got `str`"),
         ('functions = {"*" = {max-steps = 1}}', ["program.py"], '[tool.dynamo-dap.functions."*"]'),
         ("= 1", ["program.py"], "cannot read"),

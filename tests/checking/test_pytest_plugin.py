@@ -112,7 +112,7 @@ def test_a_wrong_marker_is_reported(folder: Path) -> None:
     ran = run(folder, "-m", "pytest", "-q")
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED
     assert "compiles(brakes=0)" in ran.stdout
-    assert "Is breaks meant?" in ran.stdout
+    assert "Did you mean breaks?" in ran.stdout
     assert "pytest_plugin.py" not in ran.stdout, "no traceback into the plugin"
 
 

@@ -18,7 +18,7 @@ _MODULES = frozenset(
     operator random re string time torch typing typing_extensions warnings weakref
     """.split()  # noqa: SIM905  (a list of names is shorter so)
 )
-"""Packages that code in a folder may have as modules: their use is shown."""
+"""Packages whose modules a folder's code may import: the shown text lists them."""
 _BUILTINS = frozenset(
     """
     abs all any bool bytearray bytes callable chr complex dict divmod enumerate filter float format frozenset
@@ -57,7 +57,7 @@ _PLAIN = ("bool", "int", "float", "NoneType")
 
 
 def is_allowed_name(module: str, name: str) -> bool:
-    """Return whether the allow list has a module, or a function or class in it."""
+    """Return whether the allow list has this module, or this function or class of the module."""
     if not name:
         return module.partition(".")[0] in _MODULES
     parts = name.split(".")
@@ -75,7 +75,7 @@ def is_allowed_name(module: str, name: str) -> bool:
 
 
 def is_allowed_home(home: str, name: str) -> bool:
-    """Return whether an object with an allowed name may come from this module, where it has this name."""
+    """Return whether an object with an allowed name may be the one that the module ``home`` defines as ``name``."""
     package = home.partition(".")[0]
     if package == "builtins" or home in _SINGLE:
         return is_allowed_name(home, name)
@@ -85,12 +85,12 @@ def is_allowed_home(home: str, name: str) -> bool:
 
 
 def _is_operator(parts: list[str]) -> bool:
-    """Return whether it is ``ops.NAMESPACE.NAME`` or ``ops.NAMESPACE.NAME.OVERLOAD``."""
+    """Return whether ``parts`` are ``ops.NAMESPACE.NAME`` or ``ops.NAMESPACE.NAME.OVERLOAD``."""
     return len(parts) in (3, 4) and parts[1] not in _OF_REGISTRY and not any(part.startswith("__") for part in parts)
 
 
 def _is_member(module: str, parts: list[str]) -> bool:
-    """Return whether it is a member of a torch class."""
+    """Return whether ``parts`` name a member of a torch class."""
     return len(parts) == 2 and module.partition(".")[0] == "torch" and parts[0][:1].isupper()
 
 
@@ -127,7 +127,7 @@ def _settings(call: SavedCall) -> Iterator[tuple[str, int]]:
 
 
 def _is_plain(call: SavedCall, number: int) -> bool:
-    """Return whether a setting is a number or a switch: a text can be a program that torch runs."""
+    """Return whether a setting is a number or a boolean: torch may run a text as a program."""
     value = call.values[number]
     return isinstance(value, Scalar) and value.type in _PLAIN
 

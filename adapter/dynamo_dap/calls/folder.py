@@ -28,11 +28,11 @@ CALL_FILE = "call.json"
 TENSORS_FILE = "tensors.pt"
 SOURCES_FOLDER = "sources"
 REPLAYING = "dynamo_dap.debuggee.saved_calls.repeating_run"
-"""The module that makes a call again; its argument is the folder."""
+"""The module that replays a call; its argument is the folder."""
 _MOST_BYTES = 256 * 2**20
 """Maximum size of ``call.json``: tensors are in another file."""
 
-# -- values: each names others by their place in the table -------------------------------------------------------------
+# -- values: each refers to others by their index in the table ---------------------------------------------------------
 
 
 class Scalar(Struct, tag_field="is", tag="scalar"):
@@ -73,7 +73,7 @@ class Member(Struct, tag_field="is", tag="member"):
 
 
 class Stored(Struct, tag_field="is", tag="tensor", omit_defaults=True):
-    """A tensor: ``key`` in the file of tensors, or, without data, its metadata and how to fill it."""
+    """A tensor: ``key`` finds its data in the file of tensors; without data, ``seed`` fills it."""
 
     shape: list[int]
     dtype: str
@@ -126,7 +126,7 @@ class Method(Struct, tag_field="is", tag="method"):
 
 
 class Class(Struct, tag_field="is", tag="class", omit_defaults=True):
-    """A user's class, made by its statement."""
+    """A user's class, defined by its statement in a source file."""
 
     module: int
     qualified_name: str
@@ -148,10 +148,10 @@ class Instance(Struct, tag_field="is", tag="instance", omit_defaults=True):
 
 
 class Lost(Struct, tag_field="is", tag="lost"):
-    """What cannot be saved."""
+    """A value that cannot be saved."""
 
     text: str
-    """Its text."""
+    """The value as text."""
     path: str
     """Its place, as the user would write it."""
     reason: str
@@ -197,7 +197,7 @@ class SavedCall(Struct, rename="camel", omit_defaults=True):
 
     @property
     def lost(self) -> list[Lost]:
-        """What could not be saved."""
+        """The values that could not be saved."""
         return [each for each in self.values if isinstance(each, Lost)]
 
 
@@ -231,7 +231,7 @@ def read_snapshot(folder: Path) -> Snapshot:
     """Read a folder, without running any of it.
 
     Raises:
-        BadFolder: it is not one, or not as it was written.
+        BadFolder: it has no saved call, or its files do not belong together.
     """
     path = folder / CALL_FILE
     digest = hashlib.sha256()
@@ -367,7 +367,7 @@ def first_line(snapshot: Snapshot) -> tuple[Path, int]:
     """Return the file and the line at which the saved function's own statements begin.
 
     Raises:
-        BadFolder: it is not there.
+        BadFolder: the function is not in a file of the folder.
     """
     function = snapshot.call.values[snapshot.call.function]
     if isinstance(function, Function) and function.source is not None:
@@ -389,4 +389,4 @@ def reported(saved: RecordCallBody) -> str:
     lines = [f"Saved the call of {saved.function} in {saved.folder} ({saved.bytes:,} bytes)"]
     lines += [f"  {note}" for note in saved.notes]
     lines += [f"  not saved: {each.path} ({each.text}): {each.reason}" for each in saved.lost]
-    return "\n".join([*lines, f"Make it again with: {shlex.join(['dynamo-dap', 'replay', saved.folder])}", ""])
+    return "\n".join([*lines, f"Replay it with: {shlex.join(['dynamo-dap', 'replay', saved.folder])}", ""])

@@ -1,4 +1,7 @@
-"""``dynamo_dap.record()``: collects what torch.compile makes in this process meanwhile. Threads of the program."""
+"""Implements ``dynamo_dap.record()``: collects what torch.compile makes in this process while the block runs.
+
+Runs on threads of the program.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ R = TypeVar("R")
 class Recording:
     """Collects what this process compiles, as a context manager or as a function's decorator.
 
-    Enter it again to add to it, also on other threads and inside another recording. It has the compiles of all threads.
-    Each read returns the facts so far, which do not change afterwards.
+    Enter it again to add to it, also on other threads and inside another recording. It collects the compiles of all
+    threads. Each read returns the facts so far; these do not change afterwards.
     """
 
     def __init__(self) -> None:
@@ -83,13 +86,13 @@ class Recording:
         return self._recording.record
 
     def _recorded(self) -> Recorded:
-        def look(record: Record) -> Recorded:
-            # Whatever is made from a record is valid for one version of it.
+        def convert(record: Record) -> Recorded:
+            # Facts about a record are valid for one version of it.
             if self._known is None or self._known[0] != record.version:
                 self._known = record.version, recorded_in(record)
             return self._known[1]
 
-        return self.record.read(look)
+        return self.record.read(convert)
 
     def __repr__(self) -> str:
         return f"<dynamo_dap.record: {as_line(self._recorded())}>"
@@ -119,7 +122,7 @@ class Recording:
                 self._recording.end()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return ``function``, recorded whenever it runs; its attribute ``record`` is this object.
+        """Return a wrapper that records each run of ``function``; its attribute ``record`` is this object.
 
         Raises:
             TypeError: it is a generator, which runs in pieces, with other code between them.
@@ -157,8 +160,8 @@ def record(function: Callable[..., object] | None = None) -> object:
     """Record what torch.compile makes: ``with dynamo_dap.record() as made:``, or as a function's decorator.
 
     ``made`` has ``compiles``, ``graphs``, ``breaks``, ``recompiles``, ``skips`` and ``seconds``; it prints as a list,
-    in Jupyter as a table. A decorated function has it as its attribute ``record``, over all calls. The program is not
-    changed, and no hook stays in it.
+    in Jupyter as a table. A decorated function has the recording of all its calls as its attribute ``record``. No hook
+    stays in the program.
     """
     made = Recording()
     return made if function is None else made(function)

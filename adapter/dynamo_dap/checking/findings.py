@@ -47,7 +47,7 @@ class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The part that stays equal in another run and after an edit. A problem of a function can be at many lines."""
+        """The part that stays equal in another run and after an edit. One problem can have many lines of a function."""
         return self.kind, self.function, self.reason
 
     @property
@@ -78,7 +78,7 @@ class Part:
     """One for each process."""
 
     def add(self, record: Record, only: CompiledFunction | None = None) -> list[Finding]:
-        """Add what ``record`` has on the program, or on one function; return that."""
+        """Add the findings of ``record`` about the program, or about one function; return them."""
         self.counts.append(record.counts() if only is None else counts_of(only.compiles))
         found = [_finding(record, item) for item in what_to_do(record, only)]
         self.findings |= {(*one.key, one.path, one.line) for one in found}

@@ -1,8 +1,8 @@
 """Checks in pytest what each test compiles, by assertions or in a report.
 
-``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test that compiles otherwise, the fixture ``compiles`` reports
-compiles to the test, and ``--torch-compile-report`` lists every test. Without these, it imports nothing. Runs on
-the main thread of the test process; with pytest-xdist, of each worker, and the printing process merges their lists.
+``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test with other counts, the fixture ``compiles`` reports compiles
+to the test, and ``--torch-compile-report`` lists every test. Without these, the plugin imports nothing. Runs on the
+main thread of the test process. With pytest-xdist, it runs in each worker, and the printing process merges the lists.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _record_worker() -> None:
 
 
 def pytest_exception_interact(call: pytest.CallInfo[object]) -> None:
-    """Stop a debugged test at the exception that fails it, as at an uncaught one. Skips and expected failures pass."""
+    """Stop a debugged test at the exception that fails it, as if uncaught. Ignore skips and expected failures."""
     launched = sys.modules.get("dynamo_dap.debuggee.launch.process_agent")
     if launched is not None and call.excinfo is not None:
         launched.report_failed_test(call.excinfo.value)
@@ -112,7 +112,7 @@ def compiles() -> Iterator[Recording]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Record a marked test, and fail it if it compiles otherwise."""
+    """Record a marked test, and fail it if its counts differ from the marker's."""
     marker = item.get_closest_marker("compiles")
     is_reported = item.config.getoption(_OPTION) is not None
     if marker is None and not is_reported:
@@ -139,9 +139,9 @@ def _wanted(item: pytest.Item, marker: pytest.Mark) -> dict[str, int]:
     if marker.args or unknown or not all(type(count) is int for count in marker.kwargs.values()):
         given = ", ".join([*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())])
         near = difflib.get_close_matches(unknown[0], _COUNTS, 1) if unknown else []
-        meant = f" Is {near[0]} meant?" if near else ""
+        meant = f" Did you mean {near[0]}?" if near else ""
         known = f"{_MARKER.partition(':')[0]}, with numbers"
-        pytest.fail(f"wrong marker of {item.nodeid}: compiles({given}). It is {known}.{meant}", pytrace=False)
+        pytest.fail(f"wrong marker of {item.nodeid}: compiles({given}). Write {known}.{meant}", pytrace=False)
     return dict(marker.kwargs)
 
 

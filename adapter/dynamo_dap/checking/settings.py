@@ -48,7 +48,7 @@ class Limits(Struct, rename="kebab", forbid_unknown_fields=True, frozen=True):
 
 
 class Settings(Limits, rename="kebab", forbid_unknown_fields=True, frozen=True):
-    """``[tool.dynamo-dap]`` of a ``pyproject.toml``, with the command line's options over it."""
+    """``[tool.dynamo-dap]`` of a ``pyproject.toml``, overridden by the command line's options."""
 
     no_skips: bool = False
     """Whether a function that Dynamo does not trace is a problem."""
@@ -58,7 +58,7 @@ class Settings(Limits, rename="kebab", forbid_unknown_fields=True, frozen=True):
     """Limits for functions by name patterns: ``"Model.*"``."""
 
     def complete(self) -> Settings:
-        """Without any limit or baseline, allow no breaks and no recompiles."""
+        """Allow no breaks and no recompiles if there is neither a limit nor a baseline."""
         return msgspec.structs.replace(self, max_breaks=0, max_recompiles=0) if self == Settings() else self
 
 
@@ -95,7 +95,7 @@ def settings_of_project(folder: Path) -> Settings:
 
 
 def _inside(file: Path, baseline: str) -> Path:
-    """Return a baseline's path; refuse one outside the project, which a project must not write."""
+    """Return a baseline's path; refuse one outside the project: its settings must not write other files."""
     path = file.parent / baseline
     try:
         is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(file.parent))
@@ -111,8 +111,8 @@ def _refuse_unknown(given: object, known: type[Settings] | type[Limits], where: 
     for name in given if isinstance(given, dict) else ():
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
-            meant = f"; is {near[0]} meant?" if near else f"; there are: {', '.join(names)}"
-            raise WrongSettings(f"{where} knows no {name}{meant}")
+            meant = f"; did you mean {near[0]}?" if near else f"; the settings are: {', '.join(names)}"
+            raise WrongSettings(f"{where} has no setting {name}{meant}")
 
 
 # -- the baseline ------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Baseline(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
     """The findings when the baseline was written; committed with the program."""
 
     findings: list[Known]
-    """Always in the file: an empty object is somebody else's."""
+    """Required in the file: an empty JSON object is another program's file."""
     version: int = _VERSION
 
 
@@ -154,7 +154,7 @@ def read_baseline(file: Path) -> Baseline:
 
 
 def write_baseline(file: Path, found: Found) -> None:
-    """Write the accepted findings, in an order that keeps differences between versions small.
+    """Write the accepted findings, in an order that keeps diffs small.
 
     Raises:
         WrongSettings: it cannot be written.

@@ -1,9 +1,8 @@
 """Shows what torch.compile made, as a list for a terminal and as tables for a notebook.
 
-It has no side effects, except for cell names.
+It has no side effects, except that it asks IPython for the names of cells.
 
-
-Every text is escaped: a function may have any name, and torch's messages may contain what it returns.
+Every text is escaped: functions may have any names, and torch's messages may quote the program's values.
 """
 
 from __future__ import annotations

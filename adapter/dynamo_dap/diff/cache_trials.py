@@ -1,6 +1,6 @@
-"""Chooses the changes that may make the second run hit the caches: settings of the first run. It has no side effects.
+"""Chooses settings of the first run that may make the second run hit the caches. It has no side effects.
 
-Edits of the program are changes, too: ``commands.cache_edits`` finds them.
+The other changes are edits of the program: ``commands.cache_edits`` finds them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FREEZING = "_inductor.freezing"
 _FROZEN = re.compile("freezing|frozen")
 
 MOST = 5
-"""Changes."""
+"""How many changes are tried."""
 Setting = bool | int | float | str | None
 
 
@@ -106,9 +106,9 @@ def _wanted(missed: NotCached) -> tuple[dict[str, Setting], dict[str, str]] | No
 
 
 def with_answers(found: JsonCaches, trial: CacheTrial, third: JsonCaches, run: Run, before: Run) -> JsonCaches:
-    """Return ``found`` with the answers of a trial, whose run is ``run``, and ``third`` what it compiled again.
+    """Return ``found`` with the results of ``trial``.
 
-    ``before`` is the run without the change.
+    ``run`` is the trial's run, ``third`` has its cache misses, and ``before`` is the run without the change.
     """
     missed = {(each.function, each.compile) for each in third.not_cached}
     compiled = {

@@ -1,6 +1,6 @@
 """Finds the compiles of a second run that miss the caches of a first one, and the parts of keys that differ.
 
-Pure functions of two runs.
+It has no side effects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ADVICE = (
     ("example_inputs[", "The call has other inputs: give it the same shapes, strides, types and devices."),
     ("cache_key_tag", "Set torch.compiler.config.cache_key_tag to the same text in both runs."),
     ("torch_version", "The sources of torch differ: use the same build in both runs."),
-    ("system_info[", "Another device, driver or version of Triton: the cache of one does not serve the other."),
+    ("system_info[", "The device, driver or version of Triton differs: each needs a cache of its own."),
     ("provenance_tracking_level", "Set INDUCTOR_PROVENANCE and TORCH_COMPILE_DEBUG to the same values in both runs."),
     ("region_activation_memory_budget", "Use the same activation memory budget in both runs."),
     ("saved_tensors_hooks", "The hooks on saved tensors differ."),
@@ -47,7 +47,7 @@ _ADVICE = (
     ("triton_signature[", "The Triton kernel gets another type for {item}."),
     ("triton_environment[", "Set the environment variable {item} to the same value in both runs."),
     ("triton_source", "The source of the Triton kernel differs."),
-    ("triton_backend", "Another device or ptxas: the kernels of one do not serve the other."),
+    ("triton_backend", "The device or ptxas differs: each needs kernels of its own."),
     ("triton_version", "Install the same version of Triton in both environments."),
     ("autotune_backend", "Another device or version of Triton: tune once on each."),
     ("autotune_code", "The generated code differs: the cause is that of the FX graph cache."),
@@ -58,13 +58,13 @@ _ADVICE = (
 _PASSES = re.compile(r"\w*(?:custom\w*pass|fusion_custom_pass|partitioner_fn|backend_passes|solver_uuids)\w*")
 _GUARD_FAILS = "guard of the saved function fails"
 _REASONS = (
-    ("Source code changes", "The code of a traced function changed since: compile it again once."),
+    ("Source code changes", "The code of a traced function has changed since then: compile it again."),
     (
         _GUARD_FAILS,
-        "A saved function serves the values that it was compiled with: call it with these in the first run, too.",
+        "A saved function is valid for the values of its compile: call it with these in the first run, too.",
     ),
-    ("different PyTorch version", "Compile it again with this torch: entries serve one version only."),
-    ("different Python version", "Compile it again with this Python: entries serve one version only."),
+    ("different PyTorch version", "Compile it again with this torch: entries are valid for one version only."),
+    ("different Python version", "Compile it again with this Python: entries are valid for one version only."),
     ("custom pass", "Give the pass a uuid(): derive it from torch._inductor.custom_graph_pass.CustomGraphPass."),
     (
         "pickle",
@@ -85,7 +85,7 @@ def what_is_not_cached(one: Run, other: Run) -> JsonCaches:
     """Return what ``other`` compiled again although ``one`` had filled the caches.
 
     Raises:
-        CannotCompare: nothing was compiled, or nothing is known of caches.
+        CannotCompare: neither run compiled anything, or the second one reports no caches.
     """
     compiles = [list(_compiles(run)) for run in (one, other)]
     if not compiles[1] and not compiles[0]:
@@ -93,7 +93,7 @@ def what_is_not_cached(one: Run, other: Run) -> JsonCaches:
     if compiles[1] and not any(compiled.lookups for _, compiled in compiles[1]):
         raise CannotCompare(
             "the second run reports no caches: its backends have none, the caches are off "
-            "(TORCHINDUCTOR_FORCE_DISABLE_CACHES), or it is a record (a trace log and a command have their keys)"
+            "(TORCHINDUCTOR_FORCE_DISABLE_CACHES), or it is a record, which lacks keys: give a trace log or a command"
         )
     found = [each for name, compiled in compiles[1] if (each := _not_cached(name, compiled, compiles[0])) is not None]
     hits = sum(bool(compiled.lookups) for _, compiled in compiles[1]) - len(found)
@@ -108,7 +108,7 @@ def _compiles(run: Run) -> Iterator[tuple[str, Compile]]:
 
 
 def _with_parts(lookups: Sequence[CacheLookup]) -> list[CacheLookup]:
-    """Return lookups in which those of remote caches have the parts of the local one, whose key is the same."""
+    """Copy the parts of each local lookup to the remote ones with the same key."""
     parts = {each.key: each.components for each in lookups if each.components}
     return [
         each if each.components else msgspec.structs.replace(each, components=parts.get(each.key, []))
@@ -170,7 +170,7 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
 
 
 def _of_sizes(compiled: Compile, counterpart: Compile | None) -> tuple[str, Place | None]:
-    """Return that sizes do not meet an entry's guards, with those that this compile lacks, and the line with others."""
+    """Return a sentence on the entry's guards that this compile lacks, and the line of a guard that only it has."""
     of_one, of_other = (
         {guard.expression: guard for guard in (each.guards if each is not None else ()) if guard.type == "SHAPE_ENV"}
         for each in (counterpart, compiled)
@@ -195,7 +195,7 @@ _NO_BACKWARD = (
 
 
 def _lacks_backward(compiled: Compile | None) -> bool:
-    """Return whether a graph was compiled for training, and its backward pass was not: each has a lookup."""
+    """Return whether a graph was compiled for training without its backward pass: each compile has a lookup."""
     graphs = [_parts(each) for each in compiled.lookups if each.components] if compiled is not None else []
     forward = [each for each in graphs if each.get(_TRAINS, ("", ""))[1] == "False"]
     return bool(forward) and not any(each[_IS_BACKWARD][1] == "True" for each in forward if _IS_BACKWARD in each)
@@ -204,7 +204,7 @@ def _lacks_backward(compiled: Compile | None) -> bool:
 def _nearest(
     function: str, compiled: Compile, missed: Sequence[CacheLookup], filled: Sequence[tuple[str, Compile]]
 ) -> tuple[CacheLookup | None, CacheLookup | None, Compile | None]:
-    """Return the missed lookup with parts, and the one of the first run that has the fewest other parts."""
+    """Return a missed lookup, the first run's lookup with the fewest differing parts, and the latter's compile."""
     for lookup in missed:
         if not lookup.components:
             continue
@@ -246,7 +246,7 @@ def _parts(lookup: CacheLookup) -> dict[str, tuple[str, str]]:
 
 
 def _shown(one: str | None, other: str | None) -> tuple[str | None, str | None]:
-    """Return two values as they are shown: of tensor descriptions only the differences, of bytes nothing."""
+    """Return two values for users: only the differing fields of tensors, and nothing for bytes."""
     if one is None or other is None or one == other or _UNREADABLE.search(one + other):
         return None if one is None else "", None if other is None else ""
     fields = [{match["name"]: match[0] for match in _FIELD.finditer(each)} for each in (one, other)]

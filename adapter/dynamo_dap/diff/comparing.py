@@ -35,14 +35,14 @@ _MOST_LINES = 200
 """Lines of one diff that are kept."""
 _LISTED = 20
 _DEVICE = re.compile(r"(?<=cuda:)\d+|(?<=device=)\d+|(?<=index=)\d+")
-"""The number of a device, which each rank has its own of."""
+"""The number of a device: it differs between ranks."""
 
 
 def compare_runs(one: Run, other: Run) -> JsonDiff:
     """Return where two runs differ, the first difference first.
 
     Raises:
-        CannotCompare: neither of them compiled anything or printed anything.
+        CannotCompare: neither run compiled anything.
     """
     if not any(list(record.compiles()) for run in (one, other) for record in run.records):
         raise CannotCompare("neither run compiled anything")
@@ -66,7 +66,7 @@ def differing_settings(one: Run, other: Run) -> list[KeyPart]:
 
 
 def side_of_run(run: Run) -> Side:
-    """Return what a run compiled, counted."""
+    """Count what a run compiled."""
     compiles = [compiled for record in run.records for _, compiled in record.compiles()]
     counts = counts_of(compiles)
     phases: dict[str, float] = defaultdict(float)
@@ -166,7 +166,7 @@ class _Records:
             yield from self._skipped()
 
     def _of_functions(self) -> Iterator[tuple[float, Difference]]:
-        """Yield each difference with the time of its compile in A, or else of the one before it."""
+        """Yield each difference with the time of its compile in A, or else of the previous compile."""
         functions_a, functions_b = self._by_name(self._a), self._by_name(self._b)
         for key, function in functions_a.items():
             match = functions_b.get(key)
@@ -263,7 +263,8 @@ class _Records:
             self._comparison.leave_out("guards beyond those that a record keeps of a compile")
         of_a, of_b = (self._worded_alike(compiled.guards) for compiled in (one, other))
         left_a, left_b = Counter(of_a.values()), Counter(of_b.values())
-        only_a, only_b = _those(one.guards, of_a, left_a - left_b), _those(other.guards, of_b, left_b - left_a)
+        only_a = _guards_with(one.guards, of_a, left_a - left_b)
+        only_b = _guards_with(other.guards, of_b, left_b - left_a)
         if not only_a and not only_b:
             return
         diff = [*(f"-{_worded(guard)}" for guard in only_a), *(f"+{_worded(guard)}" for guard in only_b)]
@@ -278,7 +279,7 @@ class _Records:
         )
 
     def _worded_alike(self, guards: Sequence[Guard]) -> dict[int, str]:
-        """Return the comparable parts of guards, by their numbers."""
+        """Return the comparable part of each guard, by the guard's number."""
         if self._is_one_torch:
             return {number: self._of_any_rank(normal_guard(guard)) for number, guard in enumerate(guards)}
         self._comparison.leave_out(
@@ -296,8 +297,8 @@ class _Records:
     ) -> Iterator[Difference]:
         ids = [one.id, other.id]
         if graph is None or match is None:
-            which, number = ("B", match) if graph is None else ("A", graph)
-            operations = number.operation_count if number is not None else 0
+            which, only = ("B", match) if graph is None else ("A", graph)
+            operations = only.operation_count if only is not None else 0
             text = f"only {which} has this graph of {one.name}, of {counted(operations, 'operation')}"
             yield Difference("graph", text, function.name, ids, one.place, other.place)
             return
@@ -395,7 +396,7 @@ def _is_same_break(one: tuple[object, ...] | None, other: tuple[object, ...] | N
 
 
 def _parts(function: CompiledFunction) -> dict[str, list[Compile]]:
-    """Return a function's compiles, and those of its resume functions, but none that threads made at the same time."""
+    """Return compiles by name: a function's and its resume functions', without those that raced with others."""
     parts: dict[str, list[Compile]] = {}
     for compiled in function.compiles:
         if is_raced(compiled):
@@ -412,7 +413,7 @@ def _begins_alike(one: Sequence[str], other: Sequence[str]) -> bool:
     return all(name == match for name, match in zip(one, other, strict=False))
 
 
-def _those(guards: Sequence[Guard], texts: Mapping[int, str], wanted: Counter[str]) -> list[Guard]:
+def _guards_with(guards: Sequence[Guard], texts: Mapping[int, str], wanted: Counter[str]) -> list[Guard]:
     left, found = wanted.copy(), []
     for number, text in texts.items():
         if left[text] > 0:
@@ -438,7 +439,7 @@ def _code_of(compiled: Compile) -> list[str] | None:
 
 
 def _time(compiles: Sequence[Compile], unknown: float) -> float:
-    """Return when the first of the compiles began; a log that was cut off does not say it of each."""
+    """Return when the first of the compiles began; a log that was cut off lacks some of these times."""
     return next((compiled.began for compiled in compiles if compiled.began), unknown)
 
 

@@ -1,4 +1,4 @@
-"""What a comparison of two runs found, as ``dynamo-dap diff --json`` prints it. Plain values."""
+"""Defines the results of a comparison, as ``dynamo-dap diff --json`` prints them. Plain values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Difference(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class Numbers(Struct, rename="camel", frozen=True):
-    """What a run compiled, counted."""
+    """The counts and seconds of a run."""
 
     compiles: int
     graphs: int
@@ -74,7 +74,7 @@ class NotCached(Struct, rename="camel", frozen=True):
     function: str
     compile: str
     results: list[str]
-    """``AOTAutograd cache miss``, ``FX graph cache hit``"""
+    """Each cache with its answer: ``AOTAutograd cache miss``, ``FX graph cache hit``."""
     seconds: float
     """Duration of the whole compile."""
     place: Place | None
@@ -89,7 +89,7 @@ class NotCached(Struct, rename="camel", frozen=True):
     """The difference of the graphs: lines of A begin with ``-``, those of B with ``+``."""
     advice: list[str]
     served_when_tried: bool | None = None
-    """With ``--try``: whether the caches served it with the change that was tried; None if they were not asked."""
+    """With ``--try``: whether the tried change makes it a cache hit; None if it was not compiled then."""
     tried: str | None = None
     """The change: a setting of the first run, or an edit of the program. None if no change was tried."""
     edit: list[str] = []
@@ -105,7 +105,7 @@ class JsonCaches(Struct, rename="camel", frozen=True):
     """The run that filled the caches."""
     b: Side
     hits: int
-    """Cache hits: compiles of the second run."""
+    """How many compiles of the second run hit the caches."""
     not_cached: list[NotCached]
 
 

@@ -16,7 +16,7 @@ _OBJECT_IDS = re.compile(r"(?P<before>___check_(?:obj|type)_id\(.*, )\d+(?=\))")
 _MODULE_FILE = re.compile(r"(?P<module><module '[^']*') from '[^']*'>")
 _TYPE = re.compile(r"(?<=, \.\.\.\)), type=.*", re.DOTALL)
 _MARKER = re.compile(r"^(?:not )?hasattr\(.*, '_dynamo_\w+'\)")
-"""Torch marks the user's tensors."""
+"""A guard on one of torch's own marks on tensors."""
 _ADDRESSES = re.compile(r"\b0x[0-9a-f]{5,}\b")
 _GENERATED = re.compile(r"(?P<name>__builtins_dict___|__compiled_fn_|__resume_at_)[\da-f_]+")
 _LINE = re.compile(r"at line \d+")
@@ -30,7 +30,7 @@ PROGRAM = "the program"
 def normal_guard(guard: Guard) -> str:
     """Return a guard's expression without object ids; keep the numbers of the user's own comparisons."""
     text = _OBJECT_IDS.sub(r"\g<before>...", guard.expression)
-    # Two environments have a module in two places.
+    # The file of a module differs between environments.
     text = _MODULE_FILE.sub(r"\g<module>>", text)
     return _GENERATED.sub(r"\g<name>...", _ADDRESSES.sub("0x...", text))
 
@@ -58,7 +58,7 @@ def normal_output(line: str) -> str:
 
 
 def normal_path(record: Record, path: str, *, is_program_known: bool = True) -> str:
-    """Return a path relative to the program's folder: it is equal for two checkouts.
+    """Return a path relative to the program's folder, which is equal in two checkouts.
 
     The program's own file gets one name if both runs know it, since two versions of it may have different names.
     """

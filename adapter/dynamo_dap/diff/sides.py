@@ -48,7 +48,7 @@ class RunCommand:
     folder: Path | None = None
     """Where it runs; None for the working directory."""
     saved_call: Path | None = None
-    """The folder of the saved call that it makes again. The user has to agree to run it."""
+    """The folder of the saved call that it replays. The user must agree first."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class Run:
 
     @property
     def is_own(self) -> bool:
-        """Whether this command ran it, so that it may read the files it names."""
+        """Whether this command ran the program, and therefore may read files that the records name."""
         return self.status is not None
 
 
 def side_of(given: str, python: str) -> Path | RunCommand:
-    """Return what the user gave: a record or a trace, or a command. A saved call is a command that makes it again.
+    """Return the path of a record or trace log, or a command. A saved call becomes the command that replays it.
 
     Raises:
-        CannotCompare: it is neither.
+        CannotCompare: ``given`` is something else.
     """
     path = Path(given)
     if path.is_file() and path.suffix != ".py":
@@ -88,7 +88,7 @@ def side_of(given: str, python: str) -> Path | RunCommand:
         if is_trace(path):
             return path
         if is_saved_call(path):
-            return _repeating(path, python, {})
+            return _replaying(path, python, {})
         raise CannotCompare(f"{given} has neither a trace log of torch nor a saved call")
     return command_of(given, python)
 
@@ -112,7 +112,7 @@ def command_of(given: str, python: str, folder: Path | None = None) -> RunComman
     if words and not words[0].endswith(".py") and words[0] != "-m" and not is_saved_call(Path(words[0])):
         python = words.pop(0)
     if len(words) == 1 and folder is None and is_saved_call(Path(words[0])):
-        return _repeating(Path(words[0]), python, variables)
+        return _replaying(Path(words[0]), python, variables)
     if folder is not None and os.sep in python:
         python = str(Path.cwd() / python)
     if words[:1] == ["-m"] and len(words) > 1:
@@ -132,7 +132,7 @@ def command_of(given: str, python: str, folder: Path | None = None) -> RunComman
     return RunCommand(python, description, variables, folder)
 
 
-def _repeating(folder: Path, python: str, variables: Mapping[str, str]) -> RunCommand:
+def _replaying(folder: Path, python: str, variables: Mapping[str, str]) -> RunCommand:
     folder = folder.resolve()
     return RunCommand(python, LaunchDescription(module=REPLAYING, args=[str(folder)]), variables, saved_call=folder)
 
@@ -145,7 +145,7 @@ def read_side(
     ``cache_folder`` holds torch's caches, and the record gets the parts of their keys.
 
     Raises:
-        CannotCompare: there is nothing to compare.
+        CannotCompare: the record cannot be read, or the command cannot be run.
     """
     if isinstance(side, RunCommand):
         return _ran(given, side, with_values=with_values, cache_folder=cache_folder)

@@ -68,7 +68,7 @@ def _tried(missed: NotCached) -> str:
 def _edit(missed: NotCached) -> Iterator[str]:
     """Yield the edit that was tried, and what the program with it prints."""
     if missed.edit:
-        prints = "the same" if missed.prints_the_same else "something else, or its exit status is another"
+        prints = "the same" if missed.prints_the_same else "something else, or exits with another status"
         yield f"Tried: {missed.tried}. The program prints {prints}."
         yield from (f"  {line}" for line in missed.edit)
 

@@ -13,11 +13,11 @@ from dynamo_dap.records.model import Place
 
 _LINE = re.compile(r"at line \d+")
 _OF_PROCESS = re.compile(r"\.\d+\.")
-"""In a file name: the process has no rank, and its id differs in each run."""
+"""The process id in a file name, of a process without a rank: it differs in each run."""
 _DIGITS = 12
 _LISTED = 20
 _SAME_REFEREE = 1e-9
-"""The relative difference of two float64 runs of one graph on the same inputs is smaller."""
+"""Upper bound of the relative difference between two float64 runs of one graph on the same inputs."""
 
 LeaveOut = Callable[[str], None]
 

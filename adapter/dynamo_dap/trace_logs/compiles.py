@@ -190,7 +190,7 @@ class Translation:
         }
 
     def take(self, entry: Entry) -> None:
-        """Translate an entry; count and skip it if torch did not write it like that."""
+        """Translate an entry; count and skip a malformed one."""
         handler = self._handlers.get(entry.kind)
         if handler is None:
             return
@@ -408,7 +408,7 @@ class Translation:
 
     @staticmethod
     def _count_remote(found: Compile, facts: dict[str, object]) -> None:
-        """Note what remote caches answered: torch counts it, and does not say with which keys."""
+        """Add the answers of remote caches: torch logs their counts without the keys."""
         for key, cache in _REMOTE.items():
             for result in ("hit", "miss"):
                 count = int(_number(facts.get(key.format(result))) or 0)
@@ -444,7 +444,7 @@ class Translation:
 
     @staticmethod
     def _name_restarts(found: Compile, reasons: object) -> None:
-        """Assign the remaining reason to attempts without one: torch keeps reasons as a set."""
+        """Assign the remaining reason to attempts without one: torch logs the reasons as a set."""
         known = [str(reason).partition("\n")[0].strip() for reason in reasons] if isinstance(reasons, list) else []
         unnamed = [attempt for attempt in found.attempts[:-1] if not attempt.restarted]
         named = {attempt.restarted for attempt in found.attempts}

@@ -32,7 +32,7 @@ class Content:
     size: int
     """Bytes."""
     is_whole: bool
-    """Whether the payload has torch's digest."""
+    """Whether the payload matches torch's digest, so nothing is missing."""
     entry: Entry
 
 

@@ -1,4 +1,4 @@
-"""Reads what a trace log says of ``torch.export.draft_export``. Runs on one thread, and lives as long as its record."""
+"""Reads the problems that ``torch.export.draft_export`` logged. Runs on one thread, and lives as long as its record."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class DraftExports:
         self._mapped = mapped
 
     def take(self, entry: Entry) -> None:
-        """Take an entry of ``EXPORT_KINDS``, or an added guard of no compile.
+        """Take an entry of ``EXPORT_KINDS``, or a guard that was added outside of compiles.
 
         Raises:
-            msgspec.MsgspecError: torch did not write it like that.
+            msgspec.MsgspecError: the entry is malformed.
         """
         if entry.kind == "exported_program":
             self._find_places(entry.payload)
@@ -70,7 +70,7 @@ class DraftExports:
             known.append(problem)
 
     def _find_places(self, program: str) -> None:
-        """Give problems of operators the lines that the exported program has for them."""
+        """Take the lines of problems with operators from the exported program."""
         places: dict[str, Place] = {}
         place = None
         for line in program.splitlines():

@@ -1,8 +1,8 @@
 """Reads the entries of one torch log as a stream, in bounded memory. Runs on one thread.
 
 An entry is a line with glog's prefix (``V1124 18:58:20.614000 7084 torch/_dynamo/utils.py:2350] ``) and JSON; an entry
-with ``has_payload`` continues in lines that begin with a tab. A log may be cut off or torn: everything else is counted
-and skipped.
+with ``has_payload`` continues in lines that begin with a tab. A log may be cut off, or have torn lines: what is not an
+entry is counted and skipped.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Entry:
         return harmless(self.content.replace(b"\n\t", b"\n")[1:].decode(errors="replace")) if self.content else ""
 
     def is_whole(self, digest: str | None) -> bool:
-        """Return whether the payload has torch's MD5."""
+        """Return whether the payload matches torch's MD5."""
         if digest is None:
             return not self.content
         text = self.content.replace(b"\n\t", b"\n")[1:]

@@ -1,7 +1,7 @@
 """Finds torch's trace logs in a folder, and reads one as a record. Runs in any process, on one thread per log.
 
 Paths of the machine that wrote a log are mapped to files here. A file here counts as the same source only if it
-contains every line that the log quotes: then the record gets its digests, and editors mark its lines.
+contains every line that the log quotes. Only then the record gets the digests of its lines, and editors mark them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dynamo_dap.trace_logs.compiles import DETAILS_BOUND, UNWANTED, Translation
 from dynamo_dap.trace_logs.entries import Entry, LogReader
 
 _NAME = re.compile(r"dedicated_log_torch_trace_(?:rank_(?P<rank>\d+)_)?\w*\.log")
-_SIGN = re.compile(rb"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]*\] \{")
+_FIRST_ENTRY = re.compile(rb"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]*\] \{")
 _LOGS = 10_000
 Mappings = Sequence[tuple[str, str]]
 """Folders of the machine that wrote a log, each with the corresponding folder here."""
@@ -35,7 +35,7 @@ def is_trace(path: Path) -> bool:
         return bool(logs_in(path))
     try:
         with open_regular(path) as file:
-            return _SIGN.match(file.read(4096).lstrip(b"\n")) is not None
+            return _FIRST_ENTRY.match(file.read(4096).lstrip(b"\n")) is not None
     except OSError:
         return False
 
@@ -73,7 +73,7 @@ def read_any(path: Path, mappings: Mappings = ()) -> Record:
     """Return the record of a record file, of a trace log, or of a folder of trace logs.
 
     Raises:
-        UnreadableRecord: it is neither.
+        UnreadableRecord: it is something else, or cannot be read.
     """
     return read_trace(path, mappings) if is_trace(path) else read_record(path)
 
@@ -104,7 +104,7 @@ class TraceReader:
         self._process = 0
 
     def progress(self) -> str:
-        """Return which part was read, as ``43% of 2.1 GB``."""
+        """Return how much was read, as ``43% of 2.1 GB``."""
         size = self.log.stat().st_size
         share = min(99, 100 * self._log_reader.position // max(1, size))
         return f"{share}% of {size / 1e9:.1f} GB" if size >= 1e9 else f"{share}% of {size / 1e6:.1f} MB"
@@ -133,7 +133,7 @@ class TraceReader:
             if was_enabled:
                 gc.enable()
         if not self._log_reader.entries:
-            raise UnreadableRecord(f"{self.log} is not a trace log of torch's")
+            raise UnreadableRecord(f"{self.log} is not a trace log of torch")
         self._complete()
         return True
 

@@ -20,7 +20,7 @@ import msgspec
 from dynamo_dap.debuggee.agent.binding import Binding, bind_lines
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.user_code import normalized_path
-from dynamo_dap.debuggee.bytecode.line_table import looking_once, qualified_name
+from dynamo_dap.debuggee.bytecode.line_table import checking_files_once, qualified_name
 from dynamo_dap.debuggee.values.model import Watchable
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES
@@ -217,7 +217,7 @@ class BreakpointTable:
     ) -> list[LineBreakpoint]:
         """Replace the breakpoints of the file ``path`` and return them, bound, in the requested order."""
         key, wanted = normalized_path(path), list(requested)
-        with self._write_lock, looking_once():
+        with self._write_lock, checking_files_once():
             kept = {_identity(old.requested): old for old in self._tables.by_path.get(key, ())}
             bindings = bind_lines(path, [(one.line, one.mode) for one in wanted], options)
             made = [
@@ -282,7 +282,7 @@ class BreakpointTable:
 
     def bind_again(self, options: AgentOptions) -> None:
         """Bind every line breakpoint anew: the options changed."""
-        with self._write_lock, looking_once():
+        with self._write_lock, checking_files_once():
             for one in itertools.chain.from_iterable(self._tables.by_path.values()):
                 assert isinstance(one.requested, SourceBreakpoint), "only line breakpoints are stored by file"
                 (one.binding,) = bind_lines(one.path, [(one.requested.line, one.mode)], options)

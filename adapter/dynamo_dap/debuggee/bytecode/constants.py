@@ -1,7 +1,7 @@
 """Writes a code object's constants as bounded text, equal in every run, without running code of their classes.
 
-Generated code can hold any object as a constant; its ``repr`` may be slow, huge, or the user's own. Its functions are
-pure, for any thread.
+Generated code can hold any object as a constant; its ``repr`` may be slow, huge, or the user's own. Any thread may call
+these functions; they have no side effects.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _UNKNOWN = "…"
 
 
 NO_CONSTANT = object()
-"""The ``constant`` of an expression that is not a constant: any object may be one."""
+"""The ``constant`` of an expression without one; None is a constant."""
 
 
 @dataclass(eq=False)
@@ -225,13 +225,13 @@ def _plain_jump(jump: Instruction) -> str:
 
 
 def _with_tested(operand: Expression) -> tuple[Expression, ...]:
-    """Return a jump's operand, and the value that it is the truth of: from Python 3.13 on, they are two."""
+    """Return a jump's operand, and the value that ``TO_BOOL`` made it from (Python 3.13 and newer)."""
     made = operand.instruction
     return (operand, *operand.operands) if made is not None and made.name == "TO_BOOL" else (operand,)
 
 
 def _differ(one: Expression, other: Expression) -> bool:
-    """Return whether a path brings another value; an empty slot has none."""
+    """Return whether two paths leave different values in a slot, by their texts."""
     return one is not other and one.role == other.role and one.text != other.text
 
 
@@ -262,7 +262,7 @@ def is_subscript(instruction: Instruction) -> bool:
 
 
 def _code_of_function(operands: Sequence[Expression]) -> Expression:
-    """Return the code of a new function: its name lies above it up to Python 3.10."""
+    """Return the code of a new function; up to Python 3.10 the function's name lies above it."""
     return next((operand for operand in operands if isinstance(operand.constant, CodeType)), operands[-1])
 
 
@@ -421,7 +421,7 @@ def _constant_text(instruction: Instruction) -> str:
     value = instruction.value
     if type(value) is not slice:
         return instruction.text
-    # From Python 3.14 on the compiler makes them from constants.
+    # From Python 3.14 on the compiler makes slices of constants.
     parts = [value.start, value.stop] if value.step is None else [value.start, value.stop, value.step]
     return ":".join(_slice_part(constant_text(part)) for part in parts)
 

@@ -1,8 +1,8 @@
 """Decompiles generated code: finds the Python statement of each run of neighbouring instructions.
 
-It follows control straight on, and into branches and loops that are entered and left only at their ends. Anything else
-(exception handlers, other jumps, instructions unknown to ``symbolic_execution``) stays as instructions, and so does
-everything that depends on it. Any thread may call its functions; they have no side effects.
+It follows straight code, and branches and loops that control enters only at the first instruction and leaves only after
+the last. Anything else (exception handlers, other jumps, instructions unknown to ``symbolic_execution``) stays as
+instructions, and so does everything that depends on it. Any thread may call its functions; they have no side effects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ControlFlow:
             self._sources.setdefault(self.index_at(protected.handler), set()).add(_BY_EXCEPTION)
 
     def index_at(self, offset: int) -> int:
-        """Return the index of the instruction at ``offset``; for an offset after all, one after the last."""
+        """Return the index of the instruction at ``offset``; the number of instructions if ``offset`` is behind all."""
         index = self._table.index_at(offset)
         return len(self._table) if index is None else index
 
@@ -44,7 +44,7 @@ class ControlFlow:
         """Return whether ``source`` has the only jump to ``index``."""
         return self._sources.get(index) == {source}
 
-    def understood(self, *targets: int) -> None:
+    def remove_jumps_to(self, *targets: int) -> None:
         """Remove the jumps to ``targets``."""
         for target in targets:
             self._sources.pop(target, None)
@@ -102,7 +102,7 @@ _BRANCHES = {
     "JUMP_IF_NONE": "if {} is not None:",
     "JUMP_IF_NOT_NONE": "if {} is None:",
 }
-"""The branch taken without a jump."""
+"""The statement whose block runs if the jump is not taken."""
 
 
 _ONLY_LOADS = LOADS_OF_CONSTANTS | {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "PUSH_NULL", "NOP"}
@@ -132,8 +132,8 @@ class _Walk:
         index: int | None = start
         while index is not None and index < stop:
             index = self._follow(self._table[index], start, stop, depth)
-        if self._machine.is_behind < stop:
-            if index == stop and self._machine.is_behind > start:
+        if self._machine.next_index < stop:
+            if index == stop and self._machine.next_index > start:
                 self._machine.extend_last(stop - 1)
             else:
                 self._machine.leave(stop - 1, depth)
@@ -158,14 +158,14 @@ class _Walk:
         """Skip instructions to which only exceptions lead."""
         if not self._control.is_for_exceptions(range(index + 1, target)):
             return None
-        self._control.understood(target)
+        self._control.remove_jumps_to(target)
         self._machine.absorb(index)
         if index + 1 < target:
             self._machine.leave(target - 1, depth, has_run=False)
         return target
 
     def _branch(self, instruction: Instruction, target: int, stop: int, depth: int) -> int | None:
-        """Execute the branch without a jump, and the other one if it ends at the same place."""
+        """Execute the block that runs if the jump is not taken, and an ``else`` block if there is one."""
         index = instruction.index
         name = instruction.name.replace("JUMP_FORWARD_IF", "JUMP_IF")
         write = _BRANCHES.get(name.removeprefix("POP_"))
@@ -180,12 +180,12 @@ class _Walk:
         before = self._inner(inside.start, inside.stop, depth, is_left=is_left)
         if is_left:
             self._machine.go_back(before)
-        self._control.understood(target)
+        self._control.remove_jumps_to(target)
         if end is None:
             return target
         self._machine.extend_last(target - 1)
         self._else(range(target, end), depth)
-        self._control.understood(end)
+        self._control.remove_jumps_to(end)
         return end
 
     def _end_of_else(self, target: int, stop: int) -> int | None:
@@ -199,7 +199,7 @@ class _Walk:
         return all(self._table[index].name in _ONLY_LOADS for index in inside)
 
     def _meet(self, index: int, target: int, end: int | None) -> bool:
-        """Return whether both branches leave the same on the stack."""
+        """Return whether both branches leave the same values on the stack."""
         if end is None:
             return _same(self._flow.stack_before(target), self._flow.stack_before(index)[:-1])
         is_simple = self._table[target].name in _ONLY_LOADS
@@ -218,7 +218,7 @@ class _Walk:
         self._inner(inside.start, inside.stop, depth, is_left=False)
 
     def _loop(self, index: int, target: int, depth: int) -> int | None:
-        """Execute a loop over an iterator that ends with it, and that only its beginning enters."""
+        """Execute a ``for`` loop; return None for one with another exit or entry."""
         machine, back = self._machine, target - 1
         names = _loop_variables(self._table.instructions[index + 1 : back])
         first = index + 1 + len(names) + (len(names) > 1)
@@ -228,11 +228,11 @@ class _Walk:
         if self._table[back].falls_through or not self._control.is_only_entered_from(index, back):
             return None
         machine.add_statement(f"for {', '.join(names)} in {{}}:".format, iterator.items, first - 1, depth)
-        # Earlier values are written out in each round.
-        machine.anything_happened(first - 1)
+        # Each iteration may change what earlier values depend on.
+        machine.note_any_effect(first - 1)
         self._inner(first, back, depth, is_left=False)
         machine.extend_last(back)
-        self._control.understood(index, target)
+        self._control.remove_jumps_to(index, target)
         return target
 
     def _inner(self, start: int, stop: int, depth: int, *, is_left: bool) -> State:
@@ -248,7 +248,7 @@ class _Walk:
 
 
 def _loop_variables(body: Sequence[Instruction]) -> list[str]:
-    """Return the names that a loop sets to each item, or to its parts; empty if it does something else."""
+    """Return the names to which a loop assigns each item, or its parts; empty for other targets."""
     count = body[0].argument or 0 if body and body[0].name == "UNPACK_SEQUENCE" else None
     stores = body[:1] if count is None else body[1 : 1 + count]
     is_plain = len(stores) == (count or 1) and all(one.name == "STORE_FAST" for one in stores) and count not in (0, 1)

@@ -1,9 +1,10 @@
 """Decodes a code object's instructions: offsets, arguments, jump targets, source positions, exception handlers.
 
-The package ``bytecode`` decodes them. Arguments are written as by the standard library's ``dis``, except constants,
-whose own ``repr`` is never called. ``EXTENDED_ARG`` prefixes belong to the instruction they extend, inline caches to
-the instruction before them. An ``InstructionTable`` holds the code's constants, but not the code object itself, so that
-a record about the code does not keep the code alive. Any thread may call its functions; they have no side effects.
+The package ``bytecode`` from PyPI decodes them. Arguments are written as by the standard library's ``dis``, except
+constants, whose own ``repr`` is never called. ``EXTENDED_ARG`` prefixes belong to the instruction they extend, inline
+caches to the instruction before them. An ``InstructionTable`` holds the code's constants, but not the code object
+itself, so that a record about the code does not keep the code alive. Any thread may call its functions; they have no
+side effects.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _NO_INSTRUCTIONS = frozenset({opcode.opmap["EXTENDED_ARG"], _CACHE})
 LOADS_OF_CONSTANTS = frozenset(
     {"LOAD_CONST", "LOAD_SMALL_INT"} | ({"LOAD_COMMON_CONSTANT"} if sys.version_info >= (3, 15) else set())
 )
-"""They load constants; Python 3.15 has one for None, True, False, -1 and the empty string."""
-_NAMES_WHERE_ITS_LOOP_WAITS = "END_ASYNC_FOR"
+"""Instructions that load constants; Python 3.15 has one for None, True, False, -1 and the empty string."""
+_END_ASYNC_FOR = "END_ASYNC_FOR"
 """From Python 3.14 on its argument looks like a jump's, but it does not jump."""
-_JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs)) - {opcode.opmap[_NAMES_WHERE_ITS_LOOP_WAITS]}
+_JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs)) - {opcode.opmap[_END_ASYNC_FOR]}
 _UNIT = 2
 """Size of an instruction, and of each of its prefixes and caches."""
 _HAS_CONSTANT = frozenset(opcode.hasconst)
@@ -118,7 +119,7 @@ class InstructionTable:
     """The instructions of one code object, by index and by offset, and its exception table."""
 
     def __init__(self, code: CodeType) -> None:
-        """Decode ``code``; it is not kept."""
+        """Decode ``code``, without keeping it."""
         decoded = ConcreteBytecode.from_code(code)
         self.instructions: tuple[Instruction, ...] = tuple(_instructions(code, decoded))
         self.protected: tuple[ProtectedRange, ...] = tuple(_protected(entry) for entry in decoded.exception_table)
@@ -182,7 +183,7 @@ def _instructions(code: CodeType, decoded: ConcreteBytecode) -> Iterator[Instruc
         if target is not None:
             # dis of Python 3.13 writes labels, which a listing with offsets does not have.
             text = f"to {target}"
-        elif one.name == _NAMES_WHERE_ITS_LOOP_WAITS and argument.arg is not None:
+        elif one.name == _END_ASYNC_FOR and argument.arg is not None:
             text = f"from {value}"
         yield Instruction(
             index,

@@ -1,9 +1,9 @@
 """Finds which lines of a source file have code, and which function each belongs to.
 
-The file is read and compiled, never executed, so a breakpoint can be placed before (or without) the program loading it.
-Its functions are pure; any thread may call them. Tables are immutable and cached as long as the file's time and size
-stay the same. The beginnings of statements and the ends of functions are computed from the text at first use: most
-breakpoints need only the code.
+The file is read and compiled, never executed: a breakpoint can be placed in a file that the program has not loaded. Any
+thread may call the functions. Tables are immutable, and cached while the file's time and size stay the same. The
+beginnings of statements and the ends of functions are computed from the text at first use: most breakpoints need only
+the code.
 
 A function, here, is what the user wrote with ``def``, ``async def`` or ``lambda``: comprehensions, generator
 expressions and the bodies of classes inside functions count as lines of the function around them. Bodies of classes at
@@ -80,7 +80,7 @@ class LineTable:
         self._text = text
         self._ends: dict[int, int] = {}
         self._decorators: dict[int, list[ast.expr]] = {}
-        """Both by a function's first line, as far as needed."""
+        """Both by a function's first line, filled on demand."""
 
     @cached_property
     def executable_lines(self) -> frozenset[int]:
@@ -192,14 +192,14 @@ class LineTable:
     def body_below_head(self, line: int) -> int | None:
         """Return the first body line of the function whose head contains ``line``, if the whole body is below.
 
-        For a line with code that no function runs: a ``def``, or a part of one.
+        Meant for a line whose code no function runs: a ``def``, or a part of one.
         """
         position = bisect_right(self._first_lines, line)
         body = min(self.functions[position - 1].lines, default=0) if position else 0
         return body if body > line else None
 
     def _is_behind(self, above: list[FunctionLines], line: int, next_line: int) -> bool:
-        """Return whether ``line`` is in no function, judged only by the function of the code above it.
+        """Return whether ``line`` is below the function of the code above it, and so in no function.
 
         Only that function, which ends before ``next_line``, is parsed, not the whole file.
         """
@@ -236,12 +236,12 @@ def line_table(path: str) -> LineTable:
     Raises:
         LineTableError: the file cannot be read, or is not Python that this interpreter can parse.
     """
-    seen: dict[str, LineTable | LineTableError] | None = getattr(_looking, "seen", None)
+    seen: dict[str, LineTable | LineTableError] | None = getattr(_checked, "seen", None)
     if seen is None:
-        return _look(path)
+        return _current_table(path)
     if path not in seen:
         try:
-            seen[path] = _look(path)
+            seen[path] = _current_table(path)
         except LineTableError as error:
             seen[path] = error
     found = seen[path]
@@ -251,18 +251,18 @@ def line_table(path: str) -> LineTable:
 
 
 @contextmanager
-def looking_once() -> Iterator[None]:
+def checking_files_once() -> Iterator[None]:
     """Check only once inside the context whether a file has changed, and keep other threads out.
 
-    For many questions about one file. Two debuggers need its breakpoints at the same time; alternating checks would
-    take longer than one after the other.
+    Use it for many questions about one file. Two debuggers place its breakpoints at the same time: to alternate between
+    them for each question would take longer.
     """
     with _making:
-        _looking.seen = {}
+        _checked.seen = {}
         try:
             yield
         finally:
-            del _looking.seen
+            del _checked.seen
 
 
 def is_cell(path: str) -> bool:
@@ -270,7 +270,7 @@ def is_cell(path: str) -> bool:
     return path in linecache.cache and not os.path.exists(path)
 
 
-def _look(path: str) -> LineTable:
+def _current_table(path: str) -> LineTable:
     try:
         status = os.stat(path)
     except ValueError as error:  # no file has such a name
@@ -286,16 +286,16 @@ def _look(path: str) -> LineTable:
         with _making:
             cached = _cache.get(path)
             if cached is None or cached[0] != version:
-                cached = _cache[path] = (version, _made(path))
+                cached = _cache[path] = (version, _table_or_error(path))
     if isinstance(cached[1], LineTableError):
         raise LineTableError(str(cached[1]))
     return cached[1]
 
 
-def _made(path: str) -> LineTable | LineTableError:
+def _table_or_error(path: str) -> LineTable | LineTableError:
     text = _read(path)
     try:
-        return _make(path, text)
+        return _compiled_table(path, text)
     except LineTableError as error:
         if not isinstance(error.__context__, SyntaxError):
             raise  # raised for lack of memory or stack: the next try may succeed
@@ -308,13 +308,13 @@ def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
     Raises:
         LineTableError: it is not Python that this interpreter can parse.
     """
-    return _make(path, text)
+    return _compiled_table(path, text)
 
 
 _cache: dict[str, tuple[tuple[int, int], LineTable | LineTableError]] = {}
 """A file that does not parse is parsed only once, too: Python takes seconds for an error at the end of a long one."""
 _making = reentrant_lock("line tables", Level.SOURCES, is_new_in_forks=True)
-_looking = threading.local()
+_checked = threading.local()
 
 
 def _read(path: str) -> str:
@@ -326,7 +326,7 @@ def _read(path: str) -> str:
         raise LineTableError(f"{path} is not text in the encoding it declares: {error}") from None
 
 
-def _make(path: str, text: str) -> LineTable:
+def _compiled_table(path: str, text: str) -> LineTable:
     try:
         with _own_warnings_silenced():
             code = compile(text, _NAME_WHEN_COMPILING, "exec", dont_inherit=True, **_MODULE)
@@ -412,7 +412,7 @@ def code_lines(code: CodeType) -> set[int]:
         if not line or line in lines or end <= body_start:
             continue
         first = max(start, body_start)
-        # The first one decides nearly every line.
+        # The first instruction nearly always decides.
         if instructions[first] not in _PROLOGUE or any(
             instructions[at] not in _PROLOGUE for at in range(first, end, 2)
         ):

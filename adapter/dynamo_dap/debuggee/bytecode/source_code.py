@@ -50,7 +50,7 @@ def _below(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _below(constant)
 
 
-def alike(codes: list[types.CodeType], name: str, line: int) -> list[types.CodeType]:
+def codes_at(codes: list[types.CodeType], name: str, line: int) -> list[types.CodeType]:
     """Return the functions called ``name`` that begin at ``line``: lambdas can share both."""
     return [each for each in codes if each.co_name == name and each.co_firstlineno == line]
 

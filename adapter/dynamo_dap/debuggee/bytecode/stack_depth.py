@@ -7,8 +7,8 @@ the whole standard library.
 
 For the depth all paths are followed: falling through, jumps taken, and the handlers of the exception table (on Python
 3.10: of the blocks that ``SETUP_FINALLY`` and ``SETUP_WITH`` open). Nothing depends on what was executed so far, so the
-answer also holds after an exception, after a jump, and for a frame that is inspected halfway through. Its functions are
-pure, for any thread.
+answer also holds after an exception, after a jump, and for a frame that is inspected halfway through. Any thread may
+call its functions; they have no side effects.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _THREE = "ROT_THREE STORE_SUBSCR BINARY_SLICE MATCH_CLASS CLEANUP_THROW LOAD_SUP
 _FOUR = "ROT_FOUR STORE_SLICE"
 
 _BELOW_ITEM = ("LIST_APPEND", "SET_ADD", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE")
-"""They add the top of the stack to a container deeper down, which stays."""
+"""Instructions that add the top of the stack to a container below it, which stays."""
 
 _TAKEN: dict[str, int | Callable[[int], int]] = {
     **dict.fromkeys(_NOTHING.split(), 0),
@@ -172,7 +172,7 @@ class StackDepths:
         """Use ``table`` to avoid decoding ``code`` again.
 
         Raises:
-            InconsistentStack: the code cannot be right.
+            InconsistentStack: two paths reach an instruction with different depths.
         """
         self.table = table if table is not None else InstructionTable(code)
         self._before: list[int | None] = [None] * len(self.table)

@@ -53,7 +53,7 @@ class Vocabulary:
     is_fixed: Callable[[str], bool]
     """Whether a global with this name, and everything read from it, never changes."""
     is_temporary: Callable[[str], bool]
-    """Whether a local with this name is Dynamo's, so that nothing is lost if it is set and never read."""
+    """Whether a local with this name is Dynamo's own: an assignment that nothing reads can be left out."""
     is_private: Callable[[str], bool]
     """Whether only the code itself can change the value of a local with this name."""
     effects_of: Callable[[str], frozenset[str] | None]
@@ -80,7 +80,7 @@ _LOADS_OF_LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"
 _METHODS = frozenset({"__enter__", "__exit__"}).union(
     name for kind in (dict, list, set) for name in vars(kind) if not name.startswith("_")
 )
-"""Methods that are equal however late they are looked up: those of containers that Dynamo refills, and of contexts."""
+"""Methods that nothing replaces: those of containers that Dynamo refills, and of context managers."""
 
 
 class Machine:
@@ -122,7 +122,7 @@ class Machine:
         """Leave everything up to ``last`` as instructions, whose effects are unknown."""
         self.settle()
         if has_run:
-            self.anything_happened(last)
+            self.note_any_effect(last)
         self.statements.append(DecompiledStatement(self._begin, last, None, depth))
         self._begin = last + 1
         self.can_absorb = False
@@ -146,12 +146,12 @@ class Machine:
         self._begin = index + 1
 
     @property
-    def is_behind(self) -> int:
+    def next_index(self) -> int:
         """The index of the first instruction without a statement."""
         return self._begin
 
-    def anything_happened(self, index: int) -> None:
-        """Note that any code may have run, including the instruction ``index``."""
+    def note_any_effect(self, index: int) -> None:
+        """Note that any code may have run up to the instruction ``index``."""
         stored = {local(str(one.value)) for one in self._table if one.name in ("STORE_FAST", "DELETE_FAST")}
         self._effects.append((index, EVERYTHING | stored))
 
@@ -186,7 +186,7 @@ class Machine:
         self._pending = None
 
     def _use(self, values: Sequence[Written], now: int) -> None:
-        """Write out values now: name those that would differ by now, or would be computed again."""
+        """Use values in a statement: name those that may have changed since, or would be computed again."""
         for value in values:
             self._name_what_changed(value, now)
             for one in value.tree():
@@ -331,10 +331,10 @@ class Machine:
             names = next((one.value for one in before if one.name == "KW_NAMES"), ())
         return tuple(str(name) for name in names) if isinstance(names, tuple) else ()
 
-    # -- statements: return whether that is what the instruction is --------------------------------------------------
+    # -- instructions that end a statement: each method returns True, ``_no_statement`` returns False ----------------
 
     def store_local(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """Write ``x = ...``; nothing for one of Dynamo's that is never read."""
+        """Write ``x = ...``; nothing for a local of Dynamo's that nothing reads."""
         name = str(instruction.value)
         if operands[0] is not self._pending and name not in self._loaded and self._vocabulary.is_temporary(name):
             self.absorb(instruction.index)
@@ -426,7 +426,7 @@ class Machine:
             self.missing.add(container.producer)
 
     def drop(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """Drop an unused value: the statement is the call that made it, if it was one."""
+        """Drop an unused value; if a call made it, write the call as a statement."""
         (value,) = operands
         statement = self._vocabulary.statement_of(value.constant)
         if value is self._pending:

@@ -1,8 +1,8 @@
 """Writes values on the stack as Python: trees of parts, made instruction by instruction.
 
-Each value notes its dependencies, so that a later use knows whether the expression would give another value by then.
+Each value notes its dependencies, so that a later use knows whether the expression could have another value by then.
 Lists and tuples that never leave the stack are computed, not written: Dynamo packs and unpacks frames in them. The
-module is pure; a value belongs to one pass of ``decompiling``.
+functions have no side effects; a value belongs to one pass of ``decompiling``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, Instruction
 
 ATTRIBUTES, ITEMS, GLOBALS, CELLS = "attributes", "items", "globals", "cells"
-"""Things besides single names that a value may depend on and an effect may change."""
+"""Kinds of state, besides single variables, that a value may depend on and an effect may change."""
 EVERYTHING = frozenset({ATTRIBUTES, ITEMS, GLOBALS, CELLS})
 """What unknown code may change."""
 _STATE = frozenset({ATTRIBUTES, ITEMS})
@@ -58,7 +58,7 @@ class Written:
     is_fixed: bool = False
     """Whether it, and everything read from it, never changes."""
     is_method: bool = False
-    """Whether it is a method that is equal however late it is looked up: only its object may change."""
+    """Whether it is a method that nothing replaces: only its object may change."""
     constant: object = None
     items: list[Written] = field(default_factory=list)
     """The items of a list, a tuple or a slice; the iterated values."""
@@ -74,7 +74,7 @@ class Written:
         return None if None in texts else "".join(str(text) for text in texts)
 
     def tree(self) -> Iterator[Written]:
-        """Yield everything evaluated when it is written: itself, its parts and theirs; a call was made before."""
+        """Yield the values that its text evaluates: itself, its parts and theirs. A call's parts ran before."""
         yield self
         if self.form is not Form.CALL:
             for below in self.below():
@@ -110,7 +110,7 @@ def plain(text: str, producer: int, *, reads: frozenset[str] = frozenset(), is_f
 
 
 def atom(value: Written) -> tuple[str | Written, ...]:
-    """Return a value as a part of another that binds it closely."""
+    """Return a value as an operand, in parentheses if it needs them."""
     return (value,) if value.is_atom else ("(", value, ")")
 
 
@@ -185,7 +185,7 @@ def extend(container: Written, added: Written) -> None:
 
 
 def starred(value: Written) -> Written:
-    """Return a value as starred, for its items."""
+    """Return ``*value``."""
     return Written(("*", *atom(value)), value.producer, Form.STARRED)
 
 

@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import extra_names
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
-from dynamo_dap.debuggee.bytecode.line_table import line_table, looking_once
+from dynamo_dap.debuggee.bytecode.line_table import checking_files_once, line_table
 from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
 from dynamo_dap.debuggee.eager.pydevd_requests import Raised, refuse
 from dynamo_dap.debuggee.torch_api.own_threads import is_torchs_own
@@ -187,7 +187,7 @@ def _read_files_once() -> None:
 
     def on_setbreakpoints_request(self: Any, py_db: object, request: object) -> object:
         self.problems_of_files = {}
-        with looking_once(), _changing_once(py_db):
+        with checking_files_once(), _changing_once(py_db):
             return set_breakpoints(self, py_db, request)
 
     api._get_code_lines, processor.on_setbreakpoints_request = get_code_lines, on_setbreakpoints_request

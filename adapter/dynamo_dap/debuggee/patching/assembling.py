@@ -1,8 +1,8 @@
-"""Replaces instructions of code: parses their text, assembles them by the package ``bytecode``, and checks them.
+"""Replaces instructions of code: parses their text, assembles them with PyPI's package ``bytecode``, and checks them.
 
-The interpreter trusts its bytecode: what a compiler would never write can end the process. So a patch is refused unless
-the stack has the depth that each instruction needs, on every path. No instruction may read a local variable that may
-not be set. Instructions that rely on the kind of their operands (a list to append to, an empty slot below a call) must
+The interpreter trusts its bytecode: code that no compiler would write can end the process. So a patch is refused unless
+the stack has the depth that each instruction needs, on every path. No instruction may read a local variable that may be
+unset. Some instructions rely on the kind of their operands (a list to append to, an empty slot below a call): they must
 still get these. Any thread may call its functions; they have no side effects.
 """
 
@@ -71,10 +71,10 @@ _SEPARATOR = re.compile(r";(?=\s*[A-Z][A-Z_0-9]*\s*(?:\s\S|;|$))")
 """Separates instructions. In a constant text, an instruction name rarely follows it."""
 _OFFSET = re.compile(r"(?:to )?(\d+)")
 _LEAST_ARGUMENT = {"SWAP": 2, "COPY": 1, "ROT_N": 2, "BUILD_SLICE": 2, **dict.fromkeys(_CONTAINER, 1)}
-"""Instructions that count slots from the top, from 1 on."""
+"""The smallest arguments of instructions that count slots of the stack."""
 _SLICE_PARTS = 3
 _EMPTY_SLOT = 0 if sys.version_info < (3, 13) else 1
-"""The one of a call's two lowest operands that may be an empty slot."""
+"""Which of a call's two lowest operands may be an empty slot."""
 _NO_NAMED = 3
 """The operand of ``CALL_FUNCTION_EX`` that is an empty slot without named arguments, from Python 3.14 on."""
 _HAS_EMPTY_SLOT = frozenset({"CALL", "CALL_METHOD", "CALL_KW", *(["CALL_FUNCTION_EX"] * (sys.version_info >= (3, 11)))})
@@ -85,7 +85,7 @@ _HAS_INDEX = frozenset(
 
 
 class PatchRefused(Exception):
-    """A patch is impossible; the message says why, and nothing was changed."""
+    """The patch is refused, and nothing was changed; the message says why."""
 
 
 def patched(code: CodeType, index: int, text: str) -> CodeType:
@@ -94,13 +94,13 @@ def patched(code: CodeType, index: int, text: str) -> CodeType:
     ``text`` is an instruction as in listings (``LOAD_FAST x``), several separated by ``;``, or ``EXCHANGE``.
 
     Raises:
-        PatchRefused: it does not name instructions, or the result could not be run.
+        PatchRefused: it does not name instructions, or the interpreter could not run the result.
     """
     table = InstructionTable(code)
     decoded = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
     old = [one for one in decoded if isinstance(one, Instr)]
     if len(old) != len(table):
-        raise PatchRefused("this code cannot be taken apart and assembled again")
+        raise PatchRefused("this code cannot be disassembled and assembled again")
     labels: dict[int, Label] = {}
     edits = _edits(code, table, old, index, text, labels)
     for number, instruction in edits.items():
@@ -161,7 +161,7 @@ def _instruction(code: CodeType, text: str, label_at: Callable[[str], Label]) ->
     number = dis.opmap.get(name)
     if number is None:
         raise PatchRefused(f"'{name}' is not an instruction of this Python")
-    if not _can_be_put_in(name):
+    if not _can_be_inserted(name):
         raise PatchRefused(f"{name} cannot be inserted: not all of its requirements can be checked")
     try:
         if not opcode_has_argument(number):
@@ -173,7 +173,7 @@ def _instruction(code: CodeType, text: str, label_at: Callable[[str], Label]) ->
         raise PatchRefused(str(problem)) from None
 
 
-def _can_be_put_in(name: str) -> bool:
+def _can_be_inserted(name: str) -> bool:
     return (
         name in TAKES_ANY_OBJECT
         or (name in _CONTAINER and name != "DICT_MERGE")
@@ -261,14 +261,14 @@ def _comparison(text: str) -> Compare:
 
 
 def _checked(code: CodeType, before: InstructionTable, made: CodeType, edited: frozenset[int]) -> StackDepths:
-    """Return the stack's depths in ``made``.
+    """Return the stack depths of ``made``.
 
     Raises:
-        PatchRefused: it cannot be run.
+        PatchRefused: the interpreter could not run it.
     """
     table = InstructionTable(made)
     if len(table) != len(before) or made.co_cellvars != code.co_cellvars or made.co_freevars != code.co_freevars:
-        raise PatchRefused("this code cannot be taken apart and assembled again")
+        raise PatchRefused("this code cannot be disassembled and assembled again")
     old = StackDepths(code, before)
     try:
         new = StackDepths(made, table)
@@ -374,7 +374,7 @@ def _may_be_empty(expression: Expression) -> bool:
 
 
 def _may_be_unset(code: CodeType, table: InstructionTable) -> dict[int, str]:
-    """Return the instructions that read a local variable that some path has not set."""
+    """Return the instructions that may read an unset local variable, each with the variable's name."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     at_entry = frozenset((*code.co_varnames[:count], *code.co_cellvars, *code.co_freevars))

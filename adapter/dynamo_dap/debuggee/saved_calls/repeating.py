@@ -332,7 +332,7 @@ class RepeatedCall:
         path = str(module.__file__) if value.source is None else str(self._folder / value.source)
         if path not in self._codes:
             self._codes[path] = source_code.named_codes_in(self._text(value.source, path), path)
-        alike = source_code.alike([code for _, code in self._codes[path]], value.name, value.line)
+        alike = source_code.codes_at([code for _, code in self._codes[path]], value.name, value.line)
         if value.ordinal >= len(alike):
             raise BadFolder(f"{path} has no function {value.qualified_name} at line {value.line}")
         code = alike[value.ordinal]

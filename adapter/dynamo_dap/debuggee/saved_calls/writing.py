@@ -382,7 +382,7 @@ class CallWriter:
                 return "its module cannot be imported"
             space = self._number(owner, str(module))
             self._codes_of(path, text_of_file(path) or "")
-        alike = source_code.alike(self._codes.get(path, []), code.co_name, code.co_firstlineno)
+        alike = source_code.codes_at(self._codes.get(path, []), code.co_name, code.co_firstlineno)
         exact = [at for at, each in enumerate(alike) if each.co_code == code.co_code and each.co_names == code.co_names]
         if not alike:
             return f"{path} has changed and does not contain it"
