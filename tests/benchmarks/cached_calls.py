@@ -400,7 +400,7 @@ def seconds_of_one_value(nodes: int) -> tuple[float, float]:
     def chain(x: torch.Tensor) -> torch.Tensor:
         for _ in range(nodes):
             x = x + 1
-        return x  # the value is looked at here
+        return x  # the value is read here
 
     taken: list[float] = []
     last = chain.__code__.co_firstlineno + 3

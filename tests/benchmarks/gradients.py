@@ -3,7 +3,7 @@
 ``python tests/benchmarks/gradients.py [MODEL ...]``, part of ``make bench``. Models are those of the libraries that are
 installed (transformers, torch_geometric), tiny, with random weights, in training mode with dropout, compiled with a
 backend that draws eager's random numbers. Each makes three steps of training; in the backward pass of each, all lines
-of the call are looked at, and the gradient of every local variable is compared with that of an eager run with the same
+of the call are inspected, and the gradient of every local variable is compared with that of an eager run with the same
 random numbers, visit by visit. Lines that are not hit ran as ordinary Python around a graph break. In this process,
 with the real engines.
 """
@@ -92,7 +92,7 @@ class Comparison(ComparedLines):
 
 
 def is_of_library(path: str) -> bool:
-    """Whether lines of a file are looked at."""
+    """Whether lines of a file are inspected."""
     return any(part in path for part in LIBRARIES)
 
 

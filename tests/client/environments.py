@@ -29,7 +29,7 @@ sys.exit(main())
 
 
 def need_inductor(name: str) -> None:
-    """See to it that Inductor can compile the program ``name``, and has looked at this machine: that takes it long.
+    """See to it that Inductor can compile the program ``name``, and has probed this machine: that takes it long.
 
     It compiles programs in C++ to learn what the processor can do, once for its cache, which all tests share.
     """

@@ -60,7 +60,7 @@ INITIALIZE = InitializeRequestArguments(
 
 
 class Tree:
-    """A value as the IDE shows it: its text, and children that are fetched when first looked at."""
+    """A value as the IDE shows it: its text, and children that are fetched when they are first read."""
 
     def __init__(self, session: Session, variable: Variable) -> None:
         self._session = session

@@ -111,7 +111,7 @@ class Timeline:
     ) -> dict[str, Any]:
         """Wait for the next event ``name`` whose body satisfies ``predicate``, and return the body.
 
-        Looks at what came after the event that the last expectation found. An event of a name in ``unless`` that comes
+        Searches what came after the event that the last expectation found. An event of a name in ``unless`` that comes
         first ends the wait as a failure.
         """
         return self._expect((name,), predicate, deadline, unless)[1]
@@ -150,7 +150,7 @@ class Timeline:
                     raise ExpectationError(f"no {awaited} event as expected within {deadline:g} s")
 
     def wait_until(self, condition: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
-        """Wait until ``condition``, looked at after every message, holds; ``what`` is for the failure."""
+        """Wait until ``condition``, checked after every message, holds; ``what`` is for the failure."""
         until = time.monotonic() + deadline
         with self._changed:
             while not condition():

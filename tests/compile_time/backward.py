@@ -1,4 +1,4 @@
-"""Backward passes of compiled calls, looked at in the test's own process with the real engines."""
+"""Backward passes of compiled calls, inspected in the test's own process with the real engines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Kind = TypeVar("Kind", bound=EveryLine)
 
 @contextmanager
 def every_backward_pass(kind: type[Kind] = EveryLine) -> Iterator[Kind]:  # type: ignore[assignment]
-    """Have every compiled call looked at in its backward pass."""
+    """Have every compiled call inspected in its backward pass."""
     host: Any = ScriptedHost(lambda stop: None, mode="both")
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)

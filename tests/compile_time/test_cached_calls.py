@@ -212,7 +212,7 @@ class Predicting(EveryCall):
 
 
 class Keeping(EveryCall):
-    """Keeps the trace of each entry's first cached call, and looks at every line of it instead of later ones.
+    """Keeps the trace of each entry's first cached call, and inspects every line of it instead of later ones.
 
     These are traced as well, to see that the saved trace shows the same: the values in each of them, and every scope in
     the first. In ``make walks`` in each.
@@ -303,7 +303,7 @@ def test_a_kept_trace_holds_nothing_of_the_program() -> None:
         setting.history.append(total)
         return total * names["scale"] + step
 
-    compiled, lines = torch.compile(fn, backend="eager", dynamic=True), Patches("looking at lines")
+    compiled, lines = torch.compile(fn, backend="eager", dynamic=True), Patches("inspecting lines")
     gc.disable()
     try:
         with every_cached_call(Keeping) as calls:
@@ -341,7 +341,7 @@ def test_a_kept_trace_goes_with_its_cache_entry(drop: Callable[[types.CodeType],
     def other(x: torch.Tensor) -> torch.Tensor:
         return x - 1
 
-    lines = Patches("looking at lines")
+    lines = Patches("inspecting lines")
     with every_cached_call(Keeping) as calls:
         calls.logs.want(True)
         add_line_hook(lines, lambda translator: calls.look_if_cached(TracedFrame(translator)))
@@ -518,7 +518,7 @@ def test_the_elements_of_a_logged_tensor_are_those_of_the_call(scaler: Calls) ->
 
 @pytest.mark.parametrize("name", ["on_instruction", "begins"])
 def test_a_hit_count_needs_no_frame(name: str, scaler: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cached calls are looked at, until it is known what they reach; the others are only counted."""
+    """Two cached calls are inspected, until it is known what they reach; the others are only counted."""
     seen: list[int] = []
     owner: Any = RunTimeEngine if name == "on_instruction" else CallEntries
     original = getattr(owner, name)

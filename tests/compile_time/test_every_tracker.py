@@ -37,15 +37,15 @@ def all_classes() -> list[type]:
 
 def in_a_trace(look: Callable[[Any], None]) -> None:
     """Call ``look`` once inside a trace."""
-    looked: list[int] = []
+    called: list[int] = []
 
     def once(frame: Any) -> None:
-        if not looked:
-            looked.append(1)
+        if not called:
+            called.append(1)
             look(frame)
 
     observe(closures, watch=once)
-    assert looked
+    assert called
 
 
 def shown_parts(value: Value) -> list[str]:

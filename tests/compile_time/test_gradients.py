@@ -126,7 +126,7 @@ def step_of(kind: type[nn.Module], given: Any, backend: str, tolerance: float = 
             before = {name: value.clone() for name, value in model.state_dict().items()}
             torch.manual_seed(1)
             loss_of(compiled(given)).backward()
-    assert looking.count == 2, "both backward passes are looked at"
+    assert looking.count == 2, "both backward passes are inspected"
     model.load_state_dict(before)
     torch.manual_seed(1)
     return compared(looking.visits(), eager_gradients(model, {"x": given}, is_here), tolerance)
@@ -137,7 +137,7 @@ def is_here(path: str) -> bool:
 
 
 class LookingHere(Looking):
-    """Looks at the models of this file."""
+    """Inspects the models of this file."""
 
     wanted: Callable[[str], bool] = staticmethod(is_here)
 

@@ -1,7 +1,7 @@
-"""Rule 1: a trace that is looked at everywhere gives what an untouched one gives.
+"""Rule 1: a trace that is inspected everywhere gives what an untouched one gives.
 
 Everywhere: at each line, in a loop at its first two rounds, at all that is new since an earlier line. ``make walks``
-looks at everything each time.
+inspects everything each time.
 """
 
 from __future__ import annotations

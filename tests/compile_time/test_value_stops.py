@@ -35,7 +35,7 @@ def every_call_examined(*filters: str) -> Iterator[ScriptedHost]:
 
 
 EXAMINED = [program for program in PROGRAMS if program is not functions]
-"""In ``functions`` a weak reference's callback is compiled where its object dies: in a call, or in what looks at it."""
+"""In ``functions`` a weak reference's callback is compiled where its object dies: in a call, or in what inspects it."""
 
 
 @pytest.mark.parametrize("program", EXAMINED, ids=lambda program: program.__name__)
@@ -53,7 +53,7 @@ def test_nothing_changes(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = parts(observe(program, runs=3))
     with every_call_examined("nan", "mismatch") as host:
         watched = parts(observe(program, runs=3))
-    assert examined, "no call was looked at"
+    assert examined, "no call was inspected"
     if program is transforms:
         assert all("transforms of torch.func" in text for text in host.printed), host.printed
     else:

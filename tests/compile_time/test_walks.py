@@ -199,7 +199,7 @@ class Walk:
         if " back" not in str(stop.stop.description):
             self._running = position.compile_id
         elif position.compile_id != self._running:
-            expected, found = _looked_at(expected, found)
+            expected, found = _traced_so_far(expected, found)
         assert not different(expected, found), (position, stop.stop.description)
         if self._before is not None:
             before, move = self._before
@@ -298,8 +298,8 @@ ACTIONS = given.lists(
 )
 
 
-def _looked_at(expected: State, found: State) -> tuple[State, State]:
-    """Leave out what the trace had not looked at yet: the program has run on from it, and its objects are others'."""
+def _traced_so_far(expected: State, found: State) -> tuple[State, State]:
+    """Leave out what the trace had not read yet: the program has run on from it, and its objects are others'."""
     lazy = [name.removesuffix(".Dynamo") for name, text in expected.items() if text.startswith("Lazy")]
     lazy += [f"value of {name.rpartition('.')[2]}" for name in lazy]
 

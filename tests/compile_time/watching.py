@@ -1,4 +1,4 @@
-"""Looking at a paused trace as a person with every pane open would: scopes to a depth, lazy values, watches."""
+"""Inspects a paused trace as a person with every pane open would: scopes to a depth, lazy values, watches."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ WATCHES = (
 def _new_locals(frame: Any, once: Once, most: int | None = None) -> list[str]:
     """Return those of the newest ``most`` locals that hold another kind of value than at earlier lines, and the newest.
 
-    ``make walks`` looks at all of them at each line.
+    ``make walks`` inspects all of them at each line.
     """
     names = [name for name in frame.translator.symbolic_locals if name.isidentifier()][-(most or 0) :]
     kinds = [type(unwrapped(frame.translator.symbolic_locals[name])) for name in names]
@@ -110,7 +110,7 @@ def _new_locals(frame: Any, once: Once, most: int | None = None) -> list[str]:
 
 
 class TensorLooker:
-    """Looks at every part of every new local variable, on the values of this call, and at what is computed of it."""
+    """Inspects every part of every new local variable, on the values of this call, and at what is computed of it."""
 
     def __init__(self) -> None:
         """Nothing was seen yet."""

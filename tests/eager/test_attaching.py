@@ -70,7 +70,7 @@ def test_a_function_that_was_compiled_before_anybody_attached(new_session: NewSe
 def test_a_thread_that_stopped_before_the_client_is_configured_is_not_announced_after_its_stop(
     new_session: NewSession, start: Start
 ) -> None:
-    """``Session.problems`` looks at the order. debugpy announces threads a tenth of a second after it is reached."""
+    """``Session.problems`` checks the order. debugpy announces threads a tenth of a second after it is reached."""
     program = start(FIXTURES / "listening.py")
     host, port = program.address()
     for delay in (0.06, 0.09, 0.12, 0.15):
@@ -229,7 +229,7 @@ def another_home(folder: Path) -> dict[str, str]:
     return {**os.environ, **folders}
 
 
-def test_a_program_with_another_home_says_where_it_looked_for_a_server(session: Session, tmp_path: Path) -> None:
+def test_a_program_with_another_home_says_where_it_searched_for_a_server(session: Session, tmp_path: Path) -> None:
     session.initialize()
     session.begin("attach", {"listen": {"port": 0}})
     port = str(wait_for_address(session))
@@ -243,7 +243,7 @@ def test_a_program_with_another_home_says_where_it_looked_for_a_server(session: 
     assert environment["TMPDIR"] in refused
 
 
-def test_a_program_with_another_home_is_looked_for_where_the_message_says(session: Session, tmp_path: Path) -> None:
+def test_a_program_with_another_home_is_found_where_the_message_says(session: Session, tmp_path: Path) -> None:
     """The program's token lies below its own home and temporary folder, where the server does not look."""
     environment = another_home(tmp_path)
     program = FreeProgram(FIXTURES / "listening.py", environment=environment, python=[sys.executable])

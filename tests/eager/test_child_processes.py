@@ -35,7 +35,7 @@ class Family:
         self._new_session = new_session
         self._asked: queue.Queue[dict[str, Any]] = queue.Queue()
         self._next: dict[str, Any] | None = None
-        """The first of them, when somebody has looked at it."""
+        """The first of them, when somebody has read it."""
         self.answers = threading.Event()
         """Whether the client answers at once when it is asked."""
         self.answers.set()
@@ -145,7 +145,7 @@ def test_a_child_of_a_child(family: Family, tmp_path: Path) -> None:
     assert "ended ['1'] 1\nended ['2'] 1\n" in family.parent.output("stdout")
 
 
-def test_a_program_that_replaces_itself_goes_on_in_a_child_session(family: Family, tmp_path: Path) -> None:
+def test_a_program_that_replaces_itself_continues_in_a_child_session(family: Family, tmp_path: Path) -> None:
     text = "import os, sys\nif len(sys.argv) == 1:\n    os.execv(sys.executable, [sys.executable, __file__, 'again'])\n"
     program = launch(family.parent, tmp_path, text + "print('replaced')  #@replaced\n")
     with family.child() as child:

@@ -142,7 +142,7 @@ def test_timeouts_can_be_left_as_the_program_says(family: Family) -> None:
     family.parent.expects_program_traceback = True
     with family.child() as child:
         child.set_breakpoints(PROGRAM, "begins")
-    # The other one gives up, and torchrun ends the held one.
+    # The other one stops waiting, and torchrun ends the held one.
     assert family.parent.wait_for_exit() == 1
     assert "imed out" in family.parent.output("stderr")
     child.timeline.expect_event("terminated")

@@ -143,7 +143,7 @@ def test_each_thread_goes_on_by_itself_under_either_debugger(session: Session, t
 
 
 def test_an_eager_stop_outlasts_the_other_threads(session: Session, tmp_path: Path) -> None:
-    """The traced thread goes on to its end, its first call over, while the eager one is looked at."""
+    """The traced thread goes on to its end, its first call over, while the eager one is inspected."""
     program, traced, eager = hold_both(session, tmp_path)
     session.resume(thread_id=traced.thread_id)
     session.timeline.expect_event("thread", lambda body: body == {"reason": "exited", "threadId": traced.thread_id})

@@ -25,7 +25,7 @@ ANSWER_SECONDS = 10.0
 
 
 class _Hits:
-    """Stops in any order, each looked at and let go on, by one client."""
+    """Stops in any order, each inspected and continued, by one client."""
 
     def __init__(self, session: Session, numbers: dict[int, str]) -> None:
         self.session = session

@@ -141,7 +141,7 @@ def run():
     sparse = torch.eye(3).to_sparse()
     storage = torch.ones(3).untyped_storage()
     number = torch.tensor(2.5)
-    print("looked at")  #@look
+    print("shown")  #@look
 
 run()
 """
@@ -165,7 +165,7 @@ def test_subclasses_and_tensors_without_data(session: Session, tmp_path: Path) -
     assert values["number"]["value"].text == "…"
     assert values["number"]["value"]["value"].text == "2.5"
     assert session.run_to_end() == 0
-    assert session.output("stdout") == "looked at\n"
+    assert session.output("stdout") == "shown\n"
 
 
 def test_a_program_does_not_import_torch_or_forms_of_django(session: Session, tmp_path: Path) -> None:

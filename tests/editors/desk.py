@@ -60,7 +60,7 @@ class Screen:
         """Start ``command``; what it shows is read by ``wait_for`` and ``wait_for_end``."""
         pyte = pytest.importorskip("pyte")
         self._screen = pyte.Screen(160, 50)
-        # Colours are not looked at, and pyte does not know all the ways to ask for them.
+        # Colours are not checked, and pyte does not know all the ways to ask for them.
         self._screen.select_graphic_rendition = lambda *attributes, private=False: None
         self._stream = pyte.ByteStream(self._screen)
         self._master, slave = pty.openpty()

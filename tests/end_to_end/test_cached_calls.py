@@ -365,7 +365,7 @@ print("done")
 
 
 def test_calls_of_all_cache_entries_are_counted(session: Session, tmp_path: Path) -> None:
-    """Also calls that reach no breakpoint, which are no longer looked at once that is known."""
+    """Also calls that reach no breakpoint, which are no longer inspected once that is known."""
     session.launch(program_of(TWO_ENTRIES, tmp_path), "other")
     assert session.wait_for_stop("breakpoint", at="other").description == "Tracing chosen [0/1]"
     assert session.go_on(at="other").description == "Call 6 of chosen [0/1]"
@@ -596,7 +596,7 @@ for n in range(5):
 def test_a_helper_that_breaks_the_graph_stops_once_for_each_execution(
     session: Session, tmp_path: Path, others: tuple[str, ...]
 ) -> None:
-    """Dynamo inlines it, gives that up at the break, and traces it by itself: that is one execution.
+    """Dynamo inlines it, abandons that at the break, and traces it by itself: that is one execution.
 
     The calls are compiled, served by the cache, and compiled again for other sizes.
     """

@@ -1,4 +1,4 @@
-"""Looking at objects does not compare, hash or ask them: their own special methods are not called, in any stop."""
+"""Showing objects does not compare, hash or ask them: their own special methods are not called, in any stop."""
 
 from __future__ import annotations
 

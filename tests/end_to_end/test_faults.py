@@ -326,7 +326,7 @@ def answered(session: Session, command: str, arguments: object) -> None:
 
 
 def check_usable(session: Session, stop: Stop) -> None:
-    """The thread is where it was, and can be looked at."""
+    """The thread is where it was, and can be inspected."""
     frames = session.client.stack_trace(stop.thread_id).stack_frames
     assert frames[0].line == stop.frame.line
     assert session.client.evaluate("1 + 1", frames[0].id, "watch").result == "2"

@@ -138,7 +138,7 @@ def test_a_hook_that_raises_switches_its_feature_off_and_the_program_goes_on(ses
     other.write_text(PROGRAM + ALONE, encoding="utf-8")
     undebugged = alone(other).stdout
     program, reported = program_of(PROGRAM + BREAKING_EACH, tmp_path), tmp_path / "told.json"
-    # ``explore`` is off by default: its hooks are looked at, too.
+    # ``explore`` is off by default: its hooks are checked, too.
     with session.launching(program, args=[str(reported)], explore=True):
         modes = {"traced": None, "resumed": "run-time", "lowered": LOWERING, "gradient": "backward"}
         _set_all(session, program, modes)

@@ -290,7 +290,7 @@ def test_looking_asks_them_nothing_in(session: Session, mode: str) -> None:
 
 
 def test_filters_ask_them_nothing(session: Session) -> None:
-    """What looks at all results, and at what calls store: NaN, calls that differ from eager."""
+    """What inspects all results, and what calls store: NaN, calls that differ from eager."""
     with session.launching(WATCHFUL_OBJECTS):
         session.set_breakpoints(WATCHFUL_OBJECTS, "end")
         session.request("setExceptionBreakpoints", {"filters": [each for each in EXCEPTION_FILTERS if each != GUARD]})

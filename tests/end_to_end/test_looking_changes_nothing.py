@@ -93,7 +93,7 @@ def _run_untouched(program: str) -> str:
 
 
 def _run_watched(session: Session, program: str) -> Counter[str]:
-    """Step through the program, looking at each stop; return how many there were of each kind."""
+    """Step through the program, inspect each stop, and return how many there were of each kind."""
     options = {"args": [f"{program}.py"], "env": ENVIRONMENT, "python": zygote.python(**ENVIRONMENT)}
     is_torchs_own = program == "encoder"
     if is_torchs_own:

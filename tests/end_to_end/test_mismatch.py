@@ -657,15 +657,12 @@ for number in range(2):
         print(str(problem).splitlines()[0])
 """
 WRONG_OPERATORS = {
-    ("shape", "aot_eager"): ("fake", "It says that the operator returns float32[3, 5], which returns float32[3, 4]."),
-    ("shape", "inductor"): ("fake", "It says that the operator returns float32[3, 5], which returns float32[3, 4]."),
-    ("dtype", "aot_eager"): ("fake", "It says that the operator returns float64[3, 4], which returns float32[3, 4]."),
+    ("shape", "aot_eager"): ("fake", "It declares float32[3, 5], but the operator returns float32[3, 4]."),
+    ("shape", "inductor"): ("fake", "It declares float32[3, 5], but the operator returns float32[3, 4]."),
+    ("dtype", "aot_eager"): ("fake", "It declares float64[3, 4], but the operator returns float32[3, 4]."),
     ("strides", "aot_eager"): (
         "fake",
-        (
-            "It says that the operator returns float32[3, 4] with strides (1, 3), "
-            "which returns float32[3, 4] with strides (4, 1)."
-        ),
+        ("It declares float32[3, 4] with strides (1, 3), but the operator returns float32[3, 4] with strides (4, 1)."),
     ),
     ("writes", "inductor"): ("real", "It writes to its argument x, which its declaration denies."),
     ("remembers", "aot_eager"): ("real", "It gives another result for equal operands when it is called again."),

@@ -172,7 +172,7 @@ def test_a_billion_elements(session: Session, program: Fixture) -> None:
     assert (picture["width"], picture["isSampled"]) == (256, True)
 
 
-def test_what_cannot_be_looked_at_says_why(session: Session, program: Fixture) -> None:
+def test_a_value_that_cannot_be_shown_says_why(session: Session, program: Fixture) -> None:
     session.launch(program, "eager", "traced")
 
     def refused(frame: Frame, expression: str, **wanted: Any) -> str:

@@ -85,8 +85,8 @@ def test_control_characters_of_values_names_and_errors_are_visible(environment: 
     """What the program itself prints stays its own."""
     program = tmp_path / "hostile.py"
     program.write_text(HOSTILE)
-    looked = commands("locals", "expand value", "print value", "print str(1/0) + value", "where")
-    ran = run([str(program), "--catch", "uncaught", *looked, *commands("continue")], environment)
+    inspected = commands("locals", "expand value", "print value", "print str(1/0) + value", "where")
+    ran = run([str(program), "--catch", "uncaught", *inspected, *commands("continue")], environment)
     output = ran.stdout.replace("own \x1b[1mbold", "", 1)
     assert output != ran.stdout
     assert "repr ␛]0;owned␇" in output

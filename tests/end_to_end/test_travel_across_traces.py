@@ -1,4 +1,4 @@
-"""Time travel from one trace into another: back over a graph break, and to attempts that Dynamo gave up."""
+"""Time travel from one trace into another: back over a graph break, and to attempts that Dynamo abandoned."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_back_over_graph_breaks(session: Session, breaking: Fixture, call: int) 
     assert stop.frame.evaluate("len(items)").text == "0"
     # The program has written to the tensor since: its earlier content is unknown.
     refused = stop.frame.refusal("x.sum().item()")
-    # Torch 2.15 lets go of the inputs of what it gave up.
+    # Torch 2.15 drops the inputs of an abandoned attempt.
     assert "changed in place since" in refused or "no longer exists" in refused
     session.resume("stepBack")
     assert "beginning" in (session.wait_for_stop("step", at="first").description or "")

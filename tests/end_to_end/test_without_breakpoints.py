@@ -1,6 +1,6 @@
 """Without breakpoints there is no cost: hooks are in only while something is set, and torch is as it was afterwards.
 
-Looked at from inside the program: it stops in ordinary Python by ``breakpoint()``, where no hook is needed. The record
+Checked from inside the program: it stops in ordinary Python by ``breakpoint()``, where no hook is needed. The record
 listens to lines as well, so that these sessions take none; ``test_the_record...`` says what it hooks.
 """
 

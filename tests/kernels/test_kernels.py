@@ -133,12 +133,12 @@ def test_a_program_outside_the_grid_is_reported(session: Session) -> None:
     assert reported in session.output("important")
 
 
-def test_a_block_can_be_looked_at_as_a_tensor(session: Session) -> None:
+def test_a_block_can_be_shown_as_a_tensor(session: Session) -> None:
     session.launch(ADD, "call", **options())
     stop = session.wait_for_stop("breakpoint", at="call")
     reference = stop.frame["Locals"]["x"].variable.variables_reference
-    looked_at = session.request("dynamoTensor", {"variablesReference": reference, "startRow": 1, "rowCount": 2})
-    assert (looked_at["shape"], looked_at["elements"]) == ([4], [["1.0"], ["2.0"]])
+    part = session.request("dynamoTensor", {"variablesReference": reference, "startRow": 1, "rowCount": 2})
+    assert (part["shape"], part["elements"]) == ([4], [["1.0"], ["2.0"]])
     first = session.client.variables(reference, only="indexed", start=1, count=2)
     assert [(one.name, one.value) for one in first] == [("1", "1.0"), ("2", "2.0")]
     assert session.finish() == 0

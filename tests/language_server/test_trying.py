@@ -196,7 +196,7 @@ def test_what_is_edited_keeps_its_encoding_and_line_ends(program: Path) -> None:
 
 
 def test_another_result_is_reported_and_nothing_is_applied(program: Path) -> None:
-    """A program that looks at its own source gives another result when it is edited."""
+    """A program that reads its own source gives another result when it is edited."""
     reported = "\nprint('lines', len(__import__('inspect').getsource(__import__('model')).splitlines()))\n"
     program.write_text(PROGRAM + reported, encoding="utf-8")
     model = program.with_name("model.py")

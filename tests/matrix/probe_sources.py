@@ -320,14 +320,14 @@ def lookups() -> dict[str, list[str]]:
             for name in _targets(one)
         }
         for scope in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)):
-            for need in _looked_up(scope, constants):
+            for need in _names_read(scope, constants):
                 users = found.setdefault(need, [])
                 if path.stem not in users:
                     users.append(path.stem)
     return found
 
 
-def _looked_up(scope: ast.FunctionDef, constants: dict[str, object]) -> Iterator[str]:
+def _names_read(scope: ast.FunctionDef, constants: dict[str, object]) -> Iterator[str]:
     modules = {
         name: module
         for one in ast.walk(scope)

@@ -185,7 +185,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
 
 
 def test_a_look_at_an_output_is_not_taken_for_the_programs_reference(session: Session) -> None:
-    """Up to Python 3.12 a frame keeps what somebody has looked at in a dict."""
+    """Up to Python 3.12 a frame keeps the variables that somebody has read in a dict."""
     program = Fixture("cuda_graphs")
     with session.launching(program):
         session.request("setExceptionBreakpoints", {"filters": ["cudagraph"]})

@@ -29,7 +29,7 @@ _KINDS = {"in": StepKind.IN, "over": StepKind.OVER, "out": StepKind.OUT}
 
 
 class SeenStop:
-    """A stop as a test looks at it, while it lasts."""
+    """A stop as a test sees it, while it lasts."""
 
     def __init__(self, stop: Stop) -> None:
         self.stop = stop

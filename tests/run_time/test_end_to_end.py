@@ -65,7 +65,7 @@ def test_stepping_by_instruction_and_by_group_of_instructions(session: Session) 
     stack = stop.frame["Value Stack"].texts()
     assert list(stack.values())[-3:-1] == ["[1, 3]", "[1]"]
     temporaries = {name for name in stop.frame["Locals"].children if name.startswith(("graph_out_", "tmp_"))}
-    assert temporaries, "what a compiler's engineer looks at is at the top"
+    assert temporaries, "what a compiler's engineer reads is at the top"
     user = stop.frames[1]["Locals"]
     assert temporaries <= set(user["of Dynamo"].children), "and folded where the user's lines are shown"
     assert not temporaries & set(user.children)

@@ -177,7 +177,7 @@ def test_a_step_in_that_began_elsewhere_lands_at_the_first_instruction() -> None
     assert len(record.seen) == 1, "steps over and out that began elsewhere do not end here"
 
 
-def test_a_step_goes_on_into_the_code_that_runs_next() -> None:
+def test_a_step_continues_to_the_code_that_runs_next() -> None:
     """Past the outermost frame; the frame of the step is not kept alive for it."""
     first, second = compiled(programs.replay), compiled(programs.branching)
     names: list[str] = []
@@ -194,7 +194,7 @@ def test_a_step_goes_on_into_the_code_that_runs_next() -> None:
     assert [name.partition(" ")[0] for name in names] == ["replay", "replay", "branching"]
 
 
-def test_a_step_over_a_call_that_raises_goes_on_in_what_runs_next() -> None:
+def test_a_step_over_a_call_that_raises_stops_in_the_code_that_runs_next() -> None:
     function, other = compiled(programs.failing), compiled(programs.branching)
     with pytest.raises(KeyError):
         function(torch.ones(2), {})

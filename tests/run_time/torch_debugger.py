@@ -1,6 +1,6 @@
 """torch's own debugger of generated code, run with a scripted prompt: the peer.
 
-Its prompt reads commands with ``input`` and prints what it finds. A script answers the prompt, and looks at the
+Its prompt reads commands with ``input`` and prints what it finds. A script answers the prompt, and checks the
 debugger's state where it stands, so that objects are compared and not their texts.
 """
 

@@ -1,4 +1,4 @@
-"""A start that takes long: the client learns what is waited for, and can give it up."""
+"""A start that takes long: the client learns what is waited for, and can cancel it."""
 
 from __future__ import annotations
 

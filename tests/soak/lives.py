@@ -1,4 +1,4 @@
-"""One debug session as it may go on in any order: who is killed, what is asked, and what has to come of it.
+"""One debug session whose parts act in any order: who is killed, what is asked, and what has to come of it.
 
 Driven by a test's thread. A life knows only what it has done, so that the same actions make the same life, whatever
 comes in between.

@@ -1,7 +1,7 @@
 """After many stops, and after many sessions, server and program have what they had after few.
 
 That is: threads, descriptors, memory, and what Dynamo made in traces that are over. ``make soak STOPS=10000
-CYCLES=1000`` prints the figures; the suite makes few, and looks at memory for no more than what cannot be overlooked.
+CYCLES=1000`` prints the figures; the suite makes few, and checks memory for no more than what cannot be overlooked.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ for number in range(4):
 
 @pytest.mark.parametrize("mode", [*PLACES, None])
 def test_what_torch_drops_is_gone_as_without_a_debugger(session: Session, tmp_path: Path, mode: str | None) -> None:
-    """Compiled code with its names in the program's globals, its graphs and FakeTensors, whatever was looked at."""
+    """Compiled code with its names in the program's globals, its graphs and FakeTensors, whatever was inspected."""
     program = Fixture(write(tmp_path, DROPS))
     plain = alone(program.path)
     with session.launching(program, **DEFAULTS):

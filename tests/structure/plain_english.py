@@ -76,6 +76,9 @@ BANNED = {
     r"(?:(?<=[.] )|^)(?:Any|One|Main|Held|Tracing|Compiling|Reader|Held tracing) (?:thread|process)[.;]": "Runs on",
     r"(?:(?<=[.] )|^)(?:Pure|Structs)[.;]": "It has no side effects, or the structs are for any thread",
     r"\bin place of\b": "instead of",
+    r"\blook(?:s|ed|ing) at\b": "reads, checks, inspects",
+    r"\bg(?:ives?|ave|iven|iving)(?: \w+)? up\b": "abandons or skips, of a trace; cancels",
+    r"\bgo(?:es|ing)? on in(?:to)?\b": "continues in",
 }
 # Texts that users saw before they were written anew.
 OLD_TEXTS = (

@@ -79,7 +79,7 @@ def test_every_name_that_its_files_have_no_more_is_reported(installed: Path) -> 
     assert tried > 100
 
 
-def test_a_wheel_is_looked_at_as_it_is(installed: Path, tmp_path: Path) -> None:
+def test_a_wheel_is_probed_as_it_is(installed: Path, tmp_path: Path) -> None:
     wheel = tmp_path / "torch-99-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("torch/__init__.py", "")

@@ -32,7 +32,7 @@ class Facts:
     breaks: int
     recompiles: int
     restarts: Counter[str]
-    """Attempts that were given up, by compile."""
+    """Abandoned attempts, by compile."""
     events: int
 
 

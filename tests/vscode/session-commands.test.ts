@@ -7,7 +7,7 @@ import type { Workbench } from "./harness/workbench.js";
 const FILE = "basic.py";
 const OF_SESSIONS = ["Open Stage…", "Open Graph of This Frame"];
 
-/** Looks at the commands that begin with "Open". */
+/** Lists the commands that begin with "Open". */
 async function expectCommands({ page, quickInput }: Workbench, count: number): Promise<void> {
     await expect(async () => {
         const entries = await quickInput.search(">torch.compile: Open");

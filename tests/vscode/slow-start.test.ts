@@ -1,4 +1,4 @@
-/** A start that takes long says what is waited for, and can be given up, before and after the debug server is there. */
+/** A start that takes long says what is waited for, and can be cancelled, before and after the debug server is there. */
 
 import { chmod } from "node:fs/promises";
 import { join } from "node:path";
@@ -34,7 +34,7 @@ test("each stage of a slow start is named while it lasts", async ({ vscode, work
     await expect(toasts, "nothing is left of it").toHaveCount(0);
 });
 
-test("a start can be given up before there is a session", async ({ vscode, workspace }) => {
+test("a start can be cancelled before there is a session", async ({ vscode, workspace }) => {
     const { debug, page } = vscode;
     await chooseSlowPython(workspace, 60);
     await vscode.openFile("plain.py");
@@ -47,7 +47,7 @@ test("a start can be given up before there is a session", async ({ vscode, works
     await debug.waitForEnd();
 });
 
-test("a program that imports torch slowly says so, and ends when that is given up", async ({ vscode, workspace }) => {
+test("a program that imports torch slowly says so, and ends when the start is cancelled", async ({ vscode, workspace }) => {
     const { debug, page } = vscode;
     // Real torch is not slow to order: a module in its place is.
     await workspace.write("torch.py", "import time\ntime.sleep(60)\n");

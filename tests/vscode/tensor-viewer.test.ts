@@ -23,7 +23,7 @@ async function colours(canvas: Locator): Promise<number> {
     });
 }
 
-test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and again in the next call", { tag: ["@core", "@picture"] }, async ({
+test("a tensor of a trace is shown: table, histogram, heat maps, NaN, and again in the next call", { tag: ["@core", "@picture"] }, async ({
     vscode,
     workspace,
     picture,

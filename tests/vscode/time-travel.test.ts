@@ -131,7 +131,7 @@ test("steps back are offered from the first stop in a trace on, and not before",
     await debug.waitForEnd();
 });
 
-test("graph breaks, attempts that were given up and breakpoints are marked in the timeline", async ({ vscode, workspace, picture }) => {
+test("graph breaks, abandoned attempts and breakpoints are marked in the timeline", async ({ vscode, workspace, picture }) => {
     const BREAKING = "graph_break.py";
     const { compiles, debug, editor } = vscode;
     const [before, last] = [await workspace.line(BREAKING, "before_break"), await workspace.line(BREAKING, "return")];

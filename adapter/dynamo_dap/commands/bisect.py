@@ -156,7 +156,7 @@ class _Bisection:
             ended = self._run(f"{stage} ({meaning})", self._stage(stage))
             if ended.problem is not None:
                 self._prove_repeatable()
-                return self._looked_into(stage, ended.problem)
+                return self._part_at_fault(stage, ended.problem)
         # The stages replaced the program's own backend.
         ended = self._run(_AS_IT_IS_MEANING, _FRESH)
         if ended.problem is None:
@@ -180,7 +180,7 @@ class _Bisection:
             variables |= {"TORCH_BISECT_SUBSYSTEM": part, "TORCH_BISECT_MAX": str(last)}
         return variables
 
-    def _looked_into(self, stage: str, problem: str) -> Verdict:
+    def _part_at_fault(self, stage: str, problem: str) -> Verdict:
         for part in PARTS.get(stage, ()):
             if self._run(f"{stage} without {part.replace('_', ' ')}", self._stage(stage, part, -1)).is_good:
                 return self._halved(stage, part, problem)

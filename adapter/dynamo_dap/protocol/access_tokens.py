@@ -58,9 +58,9 @@ def read_token_file(host: str, port: int) -> str | None:
     return None
 
 
-def places_looked_at(port: int) -> str:
-    """Return where ``read_token_file`` looks, for a message that it has found nothing."""
-    return f"looked for its file {port}-*.json in {', '.join(map(str, token_folders()))}"
+def searched_places(port: int) -> str:
+    """Return where ``read_token_file`` searched, for a message that it found nothing."""
+    return f"searched for its file {port}-*.json in {', '.join(map(str, token_folders()))}"
 
 
 def token_folders() -> Iterator[Path]:

@@ -225,7 +225,7 @@ def _trace_of(record: Record, file: Path) -> Path | None:
         return None
     trace = Path(record.started.trace)
     if not Path(os.path.realpath(trace)).is_relative_to(os.path.realpath(file.parent)):
-        raise UnreadableRecord(f"the record's trace is outside of its folder: look at it with: tlparse {trace}")
+        raise UnreadableRecord(f"the record's trace is outside of its folder: read it with: tlparse {trace}")
     return trace
 
 

@@ -11,7 +11,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-from dynamo_dap.protocol.access_tokens import places_looked_at, read_token_file
+from dynamo_dap.protocol.access_tokens import read_token_file, searched_places
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import (
     ACCESS_TOKEN_VARIABLE,
@@ -173,7 +173,7 @@ async def _connect_to_debugpy(
     if not debuggee.is_local or not options.eager or not await is_greeted_by_debugpy(connection, greeted):
         connection.close()
         text = (
-            f"no access token for the program at {target.host}:{target.port}: {places_looked_at(target.port)}. If the "
+            f"no access token for the program at {target.host}:{target.port}: {searched_places(target.port)}. If the "
             'program runs with another HOME, TMPDIR or user, or on another machine, give its token as "accessToken".'
         )
         raise StartRefused(ErrorId.CANNOT_ATTACH, text)

@@ -492,7 +492,7 @@ class Translation:
         elif entry.name == "recompile_reasons":
             self._recompiled(entry)
         elif entry.name.startswith(tuple(_CACHES)):
-            self._looked_up(entry)
+            self._cache_answered(entry)
         elif entry.name.endswith("MODIFIED_BYTECODE"):
             known = self._compiled(msgspec.json.decode(entry.metadata, type=Context))
             if known is not None and self._details > 0:
@@ -530,7 +530,7 @@ class Translation:
             # Torch writes it before the compile begins.
             self._waiting[identifier] = Recompiled(identifier, failures)
 
-    def _looked_up(self, entry: Entry) -> None:
+    def _cache_answered(self, entry: Entry) -> None:
         known = self._compiled(msgspec.json.decode(entry.metadata, type=Context))
         if known is None:
             return

@@ -1,4 +1,4 @@
-"""A compiled function over a tensor of a billion elements that are all there, for the benchmark of looks at it."""
+"""A compiled function over a tensor of a billion elements that are all there, for the benchmark of its viewer."""
 
 import torch
 

@@ -1,5 +1,5 @@
 /**
- * Says what is waited for before the debug server speaks, when that takes long, and lets the user give it up. From then
+ * Says what is waited for before the debug server speaks, when that takes long, and lets the user cancel it. From then
  * on the server reports the progress of a start itself, to every client that shows it.
  */
 
@@ -10,7 +10,7 @@ import { DEBUG_TYPE } from "../configuration/options.js";
 const PATIENCE_MILLISECONDS = 2000;
 const TITLE = vscode.l10n.t("torch.compile debugger");
 
-/** Does `work`, which ends early when its signal is aborted; returns undefined when the user has given it up. */
+/** Does `work`, which ends early when its signal is aborted; returns undefined when the user has cancelled it. */
 export async function unlessGivenUp<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
     const giveUp = new AbortController();
     const waiting = new Waiting(what, () => { giveUp.abort(); });

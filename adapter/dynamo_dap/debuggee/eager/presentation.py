@@ -165,7 +165,7 @@ class Presentation(pydevd_variables.Presentation):
     def look(self, variable: object, wanted: object) -> dict[str, object]:
         """Return a part of the tensor ``variable``, or of an expression's tensor in its frame."""
         try:
-            return {TENSOR: to_builtins(self._looked_at(variable, convert(wanted, TensorArguments)))}
+            return {TENSOR: to_builtins(self._part_of(variable, convert(wanted, TensorArguments)))}
         except (EvaluationError, ValidationError) as problem:
             return {"problem": str(problem)}
         except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
@@ -181,7 +181,7 @@ class Presentation(pydevd_variables.Presentation):
             expression = own if parts is None else next((each for part, _, each in parts if part == name), None)
         return {WATCHED: to_builtins(watched_expression(frame, expression))}
 
-    def _looked_at(self, variable: object, wanted: TensorArguments) -> TensorBody:
+    def _part_of(self, variable: object, wanted: TensorArguments) -> TensorBody:
         if variable is None:
             raise EvaluationError("this belongs to an earlier stop: the thread has resumed since")
         frame = getattr(variable, "frame", None)

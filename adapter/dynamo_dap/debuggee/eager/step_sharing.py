@@ -58,7 +58,7 @@ class StepSharing:
                 self._tracing.on_request(command, arguments)
                 self._on_request(command, arguments)
         except Exception:  # noqa: BLE001  (debugpy must not suffer from us)
-            log_exception("looking at a request to debugpy")
+            log_exception("reading a request to debugpy")
 
     def before_send(self, message: Any) -> None:
         """Handle a message that debugpy is about to send."""
@@ -66,7 +66,7 @@ class StepSharing:
             if message.get("type") == "event":
                 self._on_event(message.get("event"), message.get("body") or {})
         except Exception:  # noqa: BLE001  (debugpy must not notice our failure)
-            log_exception("looking at an event of debugpy")
+            log_exception("reading an event of debugpy")
 
     def _on_request(self, command: str, arguments: dict[str, Any]) -> None:
         thread_id = arguments.get("threadId")

@@ -130,7 +130,7 @@ class MonitoringEvents:
             try:
                 self._sink.on_instruction(generated, sys._getframe(1), offset)
             except Exception:  # noqa: BLE001  (an exception here would become the program's)
-                log_exception("looking at an instruction")
+                log_exception("handling an instruction")
 
     def _on_return(self, code: CodeType, offset: int, value: object) -> None:
         generated = self._watched.get(id(code))
@@ -138,7 +138,7 @@ class MonitoringEvents:
             try:
                 self._sink.on_return(generated, sys._getframe(1), value)
             except Exception:  # noqa: BLE001  (an exception here would become the program's)
-                log_exception("looking at a return")
+                log_exception("handling a return")
 
     def _on_raise(self, code: CodeType, offset: int, exception: BaseException) -> None:
         generated = self._watched.get(id(code))
@@ -146,7 +146,7 @@ class MonitoringEvents:
             try:
                 self._sink.on_raise(generated, sys._getframe(1), offset, exception)
             except Exception:  # noqa: BLE001  (an exception here would become the program's)
-                log_exception("looking at an exception")
+                log_exception("handling an exception")
 
     def _on_unwind(self, code: CodeType, offset: int, exception: BaseException) -> None:
         generated = self._watched.get(id(code))
@@ -154,4 +154,4 @@ class MonitoringEvents:
             try:
                 self._sink.on_unwind(generated, sys._getframe(1))
             except Exception:  # noqa: BLE001  (an exception here would become the program's)
-                log_exception("looking at the end of a frame")
+                log_exception("handling the end of a frame")

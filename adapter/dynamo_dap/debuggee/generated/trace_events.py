@@ -86,7 +86,7 @@ class TraceEvents:
                 else:
                     self._sink.on_unwind(generated, frame)
         except Exception:  # noqa: BLE001  (an exception that leaves a trace function becomes the program's)
-            log_exception(f"looking at a trace event '{event}'")
+            log_exception(f"handling a trace event '{event}'")
 
 
 class _ThreadTracer(ChainingTracer):

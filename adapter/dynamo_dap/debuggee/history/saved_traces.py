@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.torch_api.traced.replays import (
     clear,
     drop_references,
     finding_objects,
-    looking_at,
+    inspecting,
 )
 from dynamo_dap.debuggee.torch_api.traced.sources import functions_of_sources
 from dynamo_dap.debuggee.torch_api.traced.symbols import NumbersOfTrace
@@ -248,7 +248,7 @@ class SavedTrace:
         try:
             if self._is_unwanted:
                 raise CannotReuse("its trace was dropped when the last breakpoint was removed")
-            with looking_at(run or ReplayRun(given.call), self._output):
+            with inspecting(run or ReplayRun(given.call), self._output):
                 if self._is_in_use:
                     raise CannotReuse("this thread is using it")
                 self._is_in_use = True

@@ -158,7 +158,7 @@ class StateLogs(CompileObserver):
         """
         self.begun = BegunCalls()
         self._travellers = 0
-        """How many threads are held where the user may look at earlier attempts."""
+        """How many threads are held where the user may inspect earlier attempts."""
         self._is_wanted = self._has_gap = False
         """Whether traces are logged, and whether the log of the running trace has a gap."""
 

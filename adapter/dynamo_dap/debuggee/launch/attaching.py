@@ -12,7 +12,7 @@ from dynamo_dap.debuggee.launch.connecting import connect_from_environment, conn
 from dynamo_dap.debuggee.launch.listening import is_listening, listen_for
 from dynamo_dap.debuggee.launch.process_agent import known_agent, process_agent, session_entries
 from dynamo_dap.debuggee.launch.stops import stop_at
-from dynamo_dap.protocol.access_tokens import places_looked_at, read_token_file
+from dynamo_dap.protocol.access_tokens import read_token_file, searched_places
 from dynamo_dap.protocol.authorization import NamedServer
 
 
@@ -57,7 +57,7 @@ def connect(address: tuple[str, int] | int | None = None, *, access_token: str |
     token = access_token or read_token_file(host, port)
     if token is None:
         raise PermissionError(
-            f"no access token for the debug server at {host}:{port}: {places_looked_at(port)}. If the server waits "
+            f"no access token for the debug server at {host}:{port}: {searched_places(port)}. If the server waits "
             "with another HOME, TMPDIR or user, or with a token of its own, give connect() that access_token."
         )
     connect_to(NamedServer(host, port, token))

@@ -435,7 +435,7 @@ class BackwardPasses:
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
         name, reason = name_of_call(call), first_line_of(problem)
         if not isinstance(problem, NoRealValue):
-            log_exception("looking at a backward pass")
+            log_exception("inspecting a backward pass")
             reason = named_first_line_of(problem)
         if (name, reason) not in self._reported:
             self._reported.add((name, reason))

@@ -249,7 +249,7 @@ def _maker_of(nodes: Sequence[Node], run: GradientRun, node: Node, limit: int, p
 
 
 def _unknown(nodes: Iterable[Node], reason: str) -> NoRealValue:
-    in_transforms = "its call has transforms of torch.func, in which gradients are not looked at"
+    in_transforms = "its call has transforms of torch.func, in which gradients are not inspected"
     return NoRealValue(in_transforms if has_transforms(nodes) else reason)
 
 

@@ -32,7 +32,7 @@ from dynamo_dap.debuggee.torch_api.graphs.custom_operators import (
     OPERATOR,
     CheckedCalls,
     OperatorFault,
-    changes_its_mind,
+    differing_repeat,
 )
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import Failed, NoRealValue, has_own_memory, in_transform
@@ -424,7 +424,7 @@ class Comparison:
             if line is not None:
                 last = [other for other, others in lines.items() if line in others][-1]
                 value = self.reference.values[last]
-                if (reported := self._changes_its_mind(last)) is not None:
+                if (reported := self._differing_repeat(last)) is not None:
                     return Fault(last, self.by_line[line], OPERATOR, value, operator=reported)
                 return Fault(last, self.by_line[line], DYNAMO, value, None if line == its_lines[0] else line)
         return None
@@ -449,7 +449,7 @@ class Comparison:
         if found is None:
             return self._in_output() or Fault(None, self.worst, None, None)
         node, how, value = found
-        if (reported := self._changes_its_mind(node)) is not None:
+        if (reported := self._differing_repeat(node)) is not None:
             return Fault(node, how, OPERATOR, value, operator=reported)
         found_in = ladder(self._backend, lambda backend: self._is_right(backend, node))
         self.runs += found_in.runs
@@ -539,7 +539,7 @@ class Comparison:
         none = Difference(0.0, 0.0, False)
         return Fault(None, none, found_in.stage, None, observed=_RANDOM_STATE, judged=found_in.judged)
 
-    def _changes_its_mind(self, node: Node) -> str | None:
+    def _differing_repeat(self, node: Node) -> str | None:
         """Return what is wrong with a custom operator that gives different results for equal operands."""
         torch = sys.modules["torch"]
         known = {**self.graph.inputs, **self.reference.values}
@@ -547,7 +547,7 @@ class Comparison:
             return None
         args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), known.__getitem__)
         try:
-            reported = changes_its_mind(node.target, args, kwargs, self.reference.values[node])
+            reported = differing_repeat(node.target, args, kwargs, self.reference.values[node])
         except Exception:  # noqa: BLE001  (an operator that cannot be called again proves nothing)
             return None
         return None if reported is None else f"It gives another result for equal operands {reported}."

@@ -219,7 +219,7 @@ class ValueStops(CallObserver, CompileObserver):
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
             is_ours = isinstance(problem, NoRealValue)
             if not is_ours:
-                log_exception(f"looking at a call for '{name}'")
+                log_exception(f"checking a call for '{name}'")
             reason = first_line_of(problem) if is_ours else named_first_line_of(problem)
             self._report_once(f"{_CANNOT[name].format(name_of_call(cached_call))}: {reason}")
 

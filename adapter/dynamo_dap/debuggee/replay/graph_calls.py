@@ -49,7 +49,7 @@ _WITH_BYTES = ("cpu", "cuda", "xpu", "mps")
 """Devices whose memory torch can copy. A device written in Python has its data elsewhere, and a copy crashes."""
 _TOKENS = itertools.count()
 
-GRAPHS = Feature("looking at what compiled graphs return", _CLEANUPS)
+GRAPHS = Feature("reading the results of compiled graphs", _CLEANUPS)
 
 
 @dataclass(eq=False)
@@ -192,7 +192,7 @@ class GraphCalls:
         self._observers: dict[CallObserver, int] = {}
         """By observer: how many bytes of inputs may be copied for a call."""
         self._thread = threading.local()
-        self._patches = Patches("looking at what compiled graphs return", self._observers_end)
+        self._patches = Patches("reading the results of compiled graphs", self._observers_end)
         # Made once: each call of a graph needs them.
         self._guarded_keep = self._patches.guarded(self._keep, None)
         self._guarded_report = self._patches.guarded(self._report_each, None)

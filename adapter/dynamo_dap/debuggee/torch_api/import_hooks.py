@@ -125,7 +125,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
             self._searching.active = False
         if spec is None or spec.loader is None:
             return None
-        spec.loader = _ReportingLoader(spec.loader, self._report, self._arrived)
+        spec.loader = _ReportingLoader(spec.loader, self._report, self._imported)
         return spec
 
     def watches_for(self, name: str, callback: Callable[[], object]) -> bool:
@@ -137,7 +137,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
-    def _arrived(self) -> None:
+    def _imported(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             self._callback()
@@ -154,11 +154,11 @@ class _ReportingLoader(importlib.abc.Loader):
     """Reports the import of a module, calls the module's own loader, and makes that the module's loader again."""
 
     def __init__(
-        self, loader: importlib.abc.Loader, report: Callable[[bool], None], arrived: Callable[[], None]
+        self, loader: importlib.abc.Loader, report: Callable[[bool], None], imported: Callable[[], None]
     ) -> None:
         self._loader = loader
         self._report = report
-        self._arrived = arrived
+        self._imported = imported
 
     def __getattr__(self, name: str) -> object:
         # Libraries that can work without torch read its spec first, and ask the loader for its own attributes.
@@ -177,4 +177,4 @@ class _ReportingLoader(importlib.abc.Loader):
             self._loader.exec_module(module)
         finally:
             self._report(True)
-        self._arrived()
+        self._imported()

@@ -2,7 +2,7 @@
 
 Torch's modes, hooks and global switches would affect the debugger's own calls. These contexts turn them off on the
 calling thread and restore them. ``isolated`` combines them, always in the same order. The held thread enters them for
-one look.
+one request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RESETTING = Feature("refusing to reset Dynamo while it traces", _RESET)
 READING = Feature("statistics and elements of tensors", _MODES, _TORCH_FUNCTION)
 TRANSFORMS_OFF = Feature("statistics of large tensors inside torch.func", _TRANSFORMS, _DEPTH)
 LEFT_OPEN = Feature(
-    "closing transforms of torch.func after a failed look",
+    "closing transforms of torch.func after a failed evaluation",
     *(_DEPTH, _UNDO, _FORWARD, _END_FORWARD, _HOOKS_ENABLED, _ENABLE_HOOKS),
 )
 
@@ -57,7 +57,7 @@ _NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
 _GRAPH_NUMBERS = "torch.fx.graph_module:_loader.next_id"
 COMPILES = (_LOCK, _COUNTERS, _TIMES, _SUMS, _METRICS, _METRICS_CONTEXT, _NUMBERS, _GRAPH_NUMBERS, _EVAL_FRAME, _STANCE)
 """Torch's names that an unnoticed compile needs; every feature that compiles lists them as well."""
-COMPILES_APART = Feature("compiling for looking only", *COMPILES)
+COMPILES_APART = Feature("compiling without effect on the program", *COMPILES)
 
 
 @contextlib.contextmanager
@@ -470,6 +470,6 @@ def _own_metrics() -> Iterator[None]:
 
 
 def copy_of_counter(counter: object) -> itertools.count[int]:
-    """Return an ``itertools.count`` that goes on where ``counter`` stands; Python 3.14 cannot copy one."""
+    """Return an ``itertools.count`` with the present number of ``counter``; Python 3.14 cannot copy one."""
     # Only its text shows the present number without drawing one.
     return itertools.count(*(ast.literal_eval(each) for each in repr(counter)[len("count(") : -1].split(", ")))

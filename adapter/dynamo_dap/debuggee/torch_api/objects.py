@@ -1,7 +1,7 @@
-"""Describes the objects of torch that are read, by the attributes that the debugger uses.
+"""Declares the attributes of torch's objects that the debugger reads.
 
-For type checks, and for ``tests/matrix/probe_sources.py``, which looks the attributes up in torch's files: no object is
-tested against them. A name that only some versions of torch have is read by ``getattr`` and is not listed.
+Type checks use them, and ``tests/matrix/probe_sources.py``, which searches torch's files for the attributes. No object
+is tested against these classes. A name that only some versions of torch have is read by ``getattr`` and is not listed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SideEffects(Protocol):
 
 
 class ShapeEnv(Protocol):
-    """A ``ShapeEnv`` (torch.fx.experimental.symbolic_shapes): what a trace knows of sizes."""
+    """A ``ShapeEnv`` (torch.fx.experimental.symbolic_shapes): the facts about sizes in a trace."""
 
     guards: list[Any]
     replacements: dict[Any, Any]
@@ -336,4 +336,4 @@ CLASSES: dict[type, str] = {
     Instruction: "torch._dynamo.bytecode_transformation:Instruction",
     Translator: "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
 }
-"""The classes of torch that they describe, except tensors, whose attributes are public."""
+"""The classes of torch that these describe, without the tensor, whose attributes are public."""

@@ -1,6 +1,6 @@
 """Prints facts about this interpreter as JSON, for ``dynamo-dap doctor``, which runs it in the program's environment.
 
-A process of its own, in its main thread.
+Runs in the main thread of a separate process.
 """
 
 from __future__ import annotations
@@ -66,5 +66,5 @@ def _version(name: str) -> str | None:
 
 
 def main() -> None:
-    """Print the facts as the last line, also after what torch's import prints."""
+    """Print the facts as the last line, after anything that torch's import prints."""
     sys.stdout.write(f"\n{json.dumps(facts())}\n")

@@ -1,7 +1,7 @@
 """Replaces state in torch's objects, and restores it later.
 
 A ``Swap`` notes each part before it changes it. ``revert`` restores the parts in reverse order, whatever they contain
-by then. Containers stay the same objects, since others hold them. Runs on any thread; lives as long as the other state.
+by then. Containers stay the same objects, since others hold them. Runs on any thread; lives as long as the replacement.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def refill(container: Any, contents: Any) -> None:
-    """Restore a container's contents: it stays the same object, which others hold."""
+    """Restore the contents of a container, which stays the same object."""
     container.clear()
     container.extend(contents) if isinstance(container, list | deque) else container.update(contents)
 
@@ -48,7 +48,7 @@ class Swap(ExitStack):
                 self.keep(each, levels=levels - 1)
 
     def revert(self) -> None:
-        """Restore all parts, and forget them; one that cannot be restored leaves no other behind."""
+        """Restore all parts, and forget them; if one cannot be restored, the others still are."""
         self.close()
 
 

@@ -1,7 +1,7 @@
 """Sets torch's configs, stance, logs and caches, as environment variables or programs do.
 
 A setting applies to every thread, and overrides the program's own; each function returns a function that reverts it.
-Runs on the thread that imports Dynamo, or on the agent's reader thread. Log records come on the program's threads.
+Runs on the thread that imports Dynamo, or on the agent's reader thread. The program's threads report log records.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ def set_logs(settings: str, take: Logged) -> Undo:
     """Log what ``settings`` names, as ``TORCH_LOGS`` would; messages go to ``take``, not to stderr.
 
     Raises:
-        BadSetting: torch does not know a name in it.
-        FeatureMissing: this torch lacks something.
+        BadSetting: torch has no log of a name in it.
+        FeatureMissing: this torch lacks a name that logs need.
     """
     state = _parsed(settings)
     before = LOGS.resolve(_GET_LOGS)()
@@ -257,7 +257,7 @@ def _known_logs() -> list[str]:
 
 
 def _begin_logs(state: object) -> None:
-    """Restore ``state`` after torch sets up its logs again from its variable."""
+    """Set up torch's logs again from ``state``, without torch's environment variable."""
     given = os.environ.pop(_LOGS_VARIABLE, None)
     try:
         LOGS.resolve(_SET_LOGS)(state)

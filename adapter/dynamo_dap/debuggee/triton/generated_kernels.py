@@ -48,13 +48,13 @@ def _watch(
     own = autotuner.run
 
     def run(self: object, *args: object, stream: object, benchmark_run: bool = False, **kwargs: object) -> object:
-        looked = None
+        interpreted = None
         if not benchmark_run and observes_any():
             kernel = _kernel_of(self)
-            looked = None if kernel is None else look_into(kernel, lambda: _given(self, args, kwargs))
-        if looked is None:
+            interpreted = None if kernel is None else look_into(kernel, lambda: _given(self, args, kwargs))
+        if interpreted is None:
             return own(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
-        with looked.launching():
+        with interpreted.launching():
             return own(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
 
     # debugpy cannot step out of our files, so this function claims Inductor's file.

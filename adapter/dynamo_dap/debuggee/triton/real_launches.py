@@ -106,10 +106,10 @@ def _watch_launches(kernel: Any) -> None:
 
     @functools.wraps(own_run)
     def run(self: object, *args: object, grid: object, warmup: object, **kwargs: object) -> object:
-        looked = None if warmup else look_into(self, lambda: (args, kwargs, grid))
-        if looked is None:
+        interpreted = None if warmup else look_into(self, lambda: (args, kwargs, grid))
+        if interpreted is None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
-        with looked.launching():
+        with interpreted.launching():
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
     @functools.wraps(own_call)
@@ -199,19 +199,19 @@ def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = Tru
     observation = observer.observation(kernel.fn, is_entered=is_entered)
     if observation is None:
         return None
-    looked = InterpretedLaunch(observer, programs)
+    interpreted = InterpretedLaunch(observer, programs)
     try:
         with programs.unobserved():
             prepared = _Prepared(kernel, given(), observer, programs)
         prepared.run(observation)
         if observation.is_compared and prepared.copies.is_complete:
-            looked.compare_after(prepared.launch, prepared.copies)
+            interpreted.compare_after(prepared.launch, prepared.copies)
     except Exception as error:  # noqa: BLE001  (whatever the kernel raises there, the launch is the program's)
         text = (
             f"{_name_of(kernel)} cannot be interpreted (the launch itself continues): {type(error).__name__}: {error}"
         )
         observer.report(text)
-    return looked
+    return interpreted
 
 
 class _Prepared:

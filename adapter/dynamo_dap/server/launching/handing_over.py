@@ -186,7 +186,7 @@ class ConnectionTaker:
             self.close()
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         self._giver.close()
 
     async def _receive(self) -> tuple[bytes, socket.socket]:

@@ -35,7 +35,7 @@ BRANCHES = Feature("distinguishing the two resume functions of a branch", _TRACE
 
 
 def functions_with_entries() -> list[CodeType]:
-    """Return the functions with cache entries, each followed by its resume functions, in the order of their places."""
+    """Return the functions with cache entries, by file and line, each followed by its resume functions."""
     found = [code for code in compiled_codes() if live_entries(code)]
     return sorted(found, key=_order)
 
@@ -256,7 +256,9 @@ _kept: list[CodeType] = []
 def forget_entry(entry: Any) -> None:
     """Disable a cache entry; torch keeps its code until it forgets the function.
 
-    Raises: CannotForget: torch's layout of the entry is unknown. FeatureMissing: this torch lacks something.
+    Raises:
+        CannotForget: torch's layout of the entry is unknown.
+        FeatureMissing: this torch lacks a name.
     """
     gone = FORGETTING.resolve(_GONE)
     manager = entry.guard_manager
@@ -272,12 +274,12 @@ def forget_function(code: CodeType) -> int:
 
     Raises:
         CannotForget: it is being compiled just now.
-        FeatureMissing: this torch lacks something.
+        FeatureMissing: this torch lacks a name.
     """
     reset = FORGETTING.resolve(_RESET)
     family = family_of(code)
     if any(one is being for one in family for being in _codes_in_compile()):
-        raise CannotForget(f"{code.co_name} is being compiled: its entries can be forgotten when that is over")
+        raise CannotForget(f"{code.co_name} is being compiled: forget its entries after that")
     count = 0
     for one in family:
         entries = live_entries(one)

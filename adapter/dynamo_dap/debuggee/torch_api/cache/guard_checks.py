@@ -1,4 +1,4 @@
-"""Reads a cache entry's checks from torch's tree of guards; the only count of guards.
+"""Reads a cache entry's checks from torch's tree of guards. All our counts of guards come from here.
 
 Torch's own ``guard_count`` counts some checks twice, and a trace's guards include some that calls do not check. Here a
 check counts once, and the marks of one tensor (such as ``_dynamo_dynamic_indices``) count as one. No guard is
@@ -30,7 +30,7 @@ _TENSOR_FAILURE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class GuardCheck:
-    """An entry's check of each call; for the marks of one tensor, all of them."""
+    """One check that an entry makes at each call; all marks of one tensor are one check."""
 
     parts: tuple[str, ...]
     """In torch's words, without its comments."""

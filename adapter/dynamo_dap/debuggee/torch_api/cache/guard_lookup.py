@@ -1,4 +1,4 @@
-"""Finds the cache entry whose guards accept a call, and copies the call's inputs with other sizes to check those.
+"""Finds the cache entry whose guards accept a call, and copies inputs with other sizes to check these as well.
 
 Guards are evaluated as at a call: in the order of the entries, on a frame's locals. No code of the program runs except
 what the guards call. Runs on a thread that has entered the call's modes (gradients, autocast and others).
@@ -131,7 +131,7 @@ def with_size(tensor: Tensor, sizes: Mapping[int, int]) -> object:
 
 
 def replaced(value: Any, others: Mapping[int, object], depth: int = _DEPTH) -> object:
-    """Return a copy of ``value`` that has the tensors in ``others``, by ``id`` of those that they replace."""
+    """Copy ``value`` with some tensors replaced; ``others`` has the new tensors by ``id`` of the old ones."""
     if id(value) in others:
         return others[id(value)]
     if depth and type(value) is dict:

@@ -1,4 +1,4 @@
-"""Reads the guards of a trace so far, and those that the shape environment will add. Reads only.
+"""Reads the guards of a trace so far, and those that the shape environment will add. It changes nothing.
 
 A ``Guard`` names a check of ``GuardBuilder`` and a source; its expression is made only after tracing. Here it is
 derived from the check's name and the real object, if that can be read without running user code. The guards of a
@@ -99,7 +99,7 @@ def shape_guards_of(tx: Translator) -> list[ShapeGuardFacts]:
 
 
 def compared_sizes(output: Output) -> list[ShapeGuardFacts]:
-    """Return comparisons by the traced code, or by torch for it, and sizes that became numbers or equal to others."""
+    """Return the conditions that comparisons caused, and the sizes that became numbers or equal to others."""
     return _compared(output, _symbol_names(output.shape_env))
 
 
@@ -159,8 +159,8 @@ _LOCATION = re.compile(r"(?:.*  # )?(?P<path>.+?):(?P<line>\d+) in ", re.DOTALL)
 def _parsed_place(sloc: object, files: set[str], output: Output) -> Place | None:
     """Return the place in a text as torch keeps it: ``if x.shape[0] > 4:  # folder/file.py:4 in fn``.
 
-    Torch omits the beginning of the path that torch's own files share. ``files`` are those
-    that were traced, filled when there is something to look for.
+    Torch omits the beginning of the path that torch's own files share. ``files`` gets the traced files at the first
+    use.
     """
     location = getattr(sloc, "maybe_user_loc", None)
     match = _LOCATION.match(str(location)) if location else None
@@ -241,7 +241,7 @@ class BuiltGuard:
     """A guard of compiled code, in torch's words."""
 
     expressions: tuple[str, ...]
-    """The checks of calls. Empty if another guard installed the same before, or if no call is checked."""
+    """The checks that calls must pass. Empty if an earlier guard has the same ones, or if this guard has no check."""
     check: str
     place: Place | None
     source: str | None

@@ -179,7 +179,7 @@ class KernelCacheLookups:
             self._report(lookup, code)
 
     def _on_compile(self, code: types.CodeType, _globals: object, values: object, *_: object, **__: object) -> Hook:
-        """Report entries that were loaded, and whose guards this call does not meet: torch compiles it instead."""
+        """Report the loaded entries whose guards this call fails: torch compiles the function instead."""
         if replayed_call() is None:
             for entry in PRECOMPILE_CACHE.resolve(_ENTRIES)(code):
                 failed = entry.guard_manager.check_verbose(values).verbose_code_parts

@@ -88,7 +88,7 @@ def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
 
 
 def refused_object(failure: Failure, frame: Any) -> object:
-    """Return what failed a guard on an object's identity, or the type that failed one on its type.
+    """Return the object that failed an identity guard, or the type that failed a type guard.
 
     ``NOT_KNOWN`` for any other guard.
     """
@@ -107,7 +107,7 @@ class _Text(str):
 
 
 def _read(tree: ast.expr, names: dict[str, object]) -> object:
-    """Return the value of a path that starts at ``L`` or ``G``; sizes of tensors may be called for."""
+    """Return the value of a path that starts at ``L`` or ``G``; call only harmless methods such as ``size``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in names:
             return NOT_KNOWN

@@ -46,7 +46,8 @@ class LayoutUnknown(Exception):
 def write_slot_in_memory(frame: FrameType, stack: list[object], index: int, value: object) -> None:
     """Put ``value`` into slot ``index`` of the value stack of ``frame``, whose content is ``stack``.
 
-    Raises: LayoutUnknown: the memory has unexpected contents; nothing was changed.
+    Raises:
+        LayoutUnknown: the memory has unexpected contents; nothing was changed.
     """
     slots = _slots(frame, stack)
     old = stack[index]
@@ -56,9 +57,9 @@ def write_slot_in_memory(frame: FrameType, stack: list[object], index: int, valu
 
 
 def locals_snapshot(frame: FrameType) -> dict[str, object] | None:
-    """Return ``frame.f_locals`` if it was read before, updated; None otherwise, or if the memory layout is unknown.
+    """Return an updated ``frame.f_locals`` if it was read before; else None, as for an unknown memory layout.
 
-    The first read makes a dict that keeps the function's variables alive, so it is not made here.
+    The first read makes a dict that keeps the function's variables alive: this function must not be that read.
     """
     words = _SNAPSHOT_WORDS.get(sys.version_info[:2])
     if words is None or sys.implementation.name != "cpython" or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -153,8 +154,8 @@ def _slots(frame: FrameType, stack: list[object]) -> Any:
     shown = frame.f_locals
     for position, name in enumerate(code.co_varnames):
         if name not in cell_names and slots[position] != (id(shown[name]) if name in shown else 0):
-            raise LayoutUnknown("the frame's memory is not laid out as expected: it was not touched")
+            raise LayoutUnknown("the frame's memory is not laid out as expected: nothing was changed")
     for position, value in enumerate(stack):
         if slots[local_count + position] != (0 if is_null(value) else id(value)):
-            raise LayoutUnknown("the frame's memory is not laid out as expected: it was not touched")
+            raise LayoutUnknown("the frame's memory is not laid out as expected: nothing was changed")
     return slots

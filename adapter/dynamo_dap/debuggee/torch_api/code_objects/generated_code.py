@@ -121,8 +121,8 @@ class Notifier:
 class MarkerHook:
     """Replaces torch's terminal debugger for code with its breakpoint marker.
 
-    torch starts a ``_DebugContext``, which reads commands from standard input, around code with the marker if nobody
-    has asked to be notified of generated code. The replacement installs a ``Notifier`` for as long as such code runs.
+    torch starts a ``_DebugContext``, which reads commands from standard input, around code with the marker if no
+    callback for generated code is set. The replacement installs a ``Notifier`` for as long as such code runs.
     Without a marker it is never called.
     """
 
@@ -229,7 +229,7 @@ def cache_entry_of(code: CodeType) -> Any:
 
 
 def is_served(code: CodeType | None) -> bool:
-    """Return whether a cache entry may still run ``code``: torch has not certainly dropped it."""
+    """Return whether a cache entry may still run ``code``; False only if torch has certainly dropped it."""
     if code is None:
         return False
     if ORIGINALS.problem is not None or CACHE_ENTRIES.problem is not None:
@@ -262,8 +262,9 @@ def run_instead(code: CodeType, replacement: CodeType) -> None:
 
     Runs on any thread. Both must take the same arguments and have the same cells.
 
-    Raises: CannotReplace: the entry has been dropped, or torch's layout of it is unknown. FeatureMissing: this torch
-        lacks something.
+    Raises:
+        CannotReplace: the entry has been dropped, or torch's layout of it is unknown.
+        FeatureMissing: this torch lacks a name.
     """
     REPLACING.require()
     entry = cache_entry_of(code)
@@ -306,8 +307,9 @@ def run_once(code: CodeType, replacement: CodeType, cleanups: list[object]) -> N
 
     ``code`` is running; ``cleanups`` run when it is freed.
 
-    Raises: CannotReplace: the entry has been dropped, or torch's layout of it is unknown. FeatureMissing: this torch
-        lacks something.
+    Raises:
+        CannotReplace: the entry has been dropped, or torch's layout of it is unknown.
+        FeatureMissing: this torch lacks a name.
     """
     ONCE.require()
     entry, original = cache_entry_of(code), original_of(code)

@@ -73,7 +73,7 @@ class GeneratedNames:
         """Install the hook; harmless if it is installed. Runs on any thread.
 
         Raises:
-            FeatureMissing: this torch has no such place.
+            FeatureMissing: this torch lacks a name that the hook needs.
         """
         if not self._patches.is_installed:
             on_new_code(self._patches, self._rename)

@@ -1,6 +1,6 @@
 """Reads and sets a compiled call's conditions besides its arguments: backend, modes, changed settings.
 
-The thread that makes the call, or is held in its trace, reads them. The thread that repeats a saved call sets them.
+The thread that makes the call, or is held in its trace, reads them. The thread that replays a saved call sets them.
 """
 
 from __future__ import annotations

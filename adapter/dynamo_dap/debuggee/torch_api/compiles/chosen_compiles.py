@@ -94,7 +94,7 @@ class ChosenCompiles:
         return None
 
     def answer(self, callback: object, frame: Any) -> object:
-        """Return Dynamo's instruction instead of a compile of ``frame``; None to compile it.
+        """Return the answer that torch gets instead of a compile of ``frame``; None to compile it.
 
         Raises:
             Refusal: the call must fail.
@@ -160,7 +160,7 @@ class ChosenCompiles:
         cannot import its backends during its own import.
 
         Raises:
-            BadSetting: torch knows no such backend.
+            BadSetting: torch has no such backend.
         """
         BACKENDS.require()
         self._backend = None
@@ -224,7 +224,7 @@ def _matches(wanted: str, function: CodeType) -> bool:
 
 
 def _refusal(callback: object, frame: FrameType, entries: object) -> str:
-    """Return torch's message for its own stance of this name; computing the reasons reports the recompile."""
+    """Return a message like that of torch's own stance; computing the reasons reports the recompile."""
     guards = sys.modules["torch._dynamo.guards"]
     backend = RECOMPILES.resolve(_INNERMOST)(callback)
     reasons = guards.get_and_maybe_log_recompilation_reasons(entries, frame, backend, skip_logging=True)

@@ -24,7 +24,7 @@ _COMPILATION_METRICS = "torch._dynamo.utils:get_compilation_metrics"
 _COUNTERS = "torch._dynamo.utils:counters"
 
 CACHE_ENTRIES = Feature("cache entries of a code object", _CACHE_ENTRIES)
-COUNTERS = Feature("whether a compile was served by a cache", _COUNTERS)
+COUNTERS = Feature("whether a compile hit a cache", _COUNTERS)
 METRICS = Feature("the times of the phases of a compile", _COMPILATION_METRICS)
 ELAPSED = Feature("how long a compile has taken", _METRICS)
 
@@ -89,7 +89,7 @@ def name_of_backend(function: object) -> str:
 
 
 _WRAPPERS = 16
-"""How many wrappers around a backend are followed."""
+"""The most wrappers around a backend that are removed."""
 
 
 def _dynamic_option() -> str:

@@ -1,6 +1,6 @@
 """Keeps what Dynamo forgets once it has generated code: the graph, and the user's statements behind side effects.
 
-A hook saves it with each new code object, at the end of its compile. Runs on the compiling thread. A record lives as
+A hook saves both with each new code object, at the end of its compile. Runs on the compiling thread. A record lives as
 long as its function.
 """
 
@@ -127,7 +127,7 @@ class CompileRecorder:
     """Records compiles while it is installed."""
 
     def __init__(self, on_problem: Callable[[str], None]) -> None:
-        """Log the exception being handled by ``on_problem``."""
+        """Call ``on_problem`` to log the exception being handled."""
         self._on_problem = on_problem
         self._patches = Patches(RECORDING.name)
         self._lock = lock("recorder", Level.FEATURES)
@@ -136,7 +136,7 @@ class CompileRecorder:
         self._compiled = threading.local()
 
     def install(self) -> None:
-        """Record from now on. Runs on any thread; harmless when it does."""
+        """Record from now on. Runs on any thread; harmless if it is installed."""
         with self._lock:
             if not self._patches.is_installed and RECORDING.problem is None:
                 on_new_code(self._patches, self._on_code)
@@ -198,7 +198,7 @@ class CompileRecorder:
         if key not in self._references:
             self._references[key] = weakref.ref(original, lambda _: self._forget(key))
         self._records.setdefault(key, {})[record.compile_id] = record
-        # Run when the code is freed, whatever other hooks replace it by before its first run.
+        # Torch runs it when the code is freed, even if another hook replaces the code before its first run.
         output.cleanups.append(_Dropping(self._records, key, record))
 
     def _forget(self, key: int) -> None:
@@ -208,7 +208,7 @@ class CompileRecorder:
 
 @dataclass(frozen=True, eq=False)
 class _Dropping:
-    """Drops a record; as torch's ``CleanupHook``."""
+    """Drops a record when torch frees the code, like torch's ``CleanupHook``."""
 
     records: dict[int, dict[str, CompileRecord]]
     function: int

@@ -150,7 +150,7 @@ class Costs:
 
 
 def measured_costs(listener: TimingListener, rounds: int) -> Costs:
-    """Call the hooks ``rounds`` times around nothing; return the time of one call. ``listener`` is discarded."""
+    """Call the hooks ``rounds`` times around an empty function; return the time of one call. Discard ``listener``."""
     logger, steps = types.SimpleNamespace(begin=_nothing, end=_nothing), types.SimpleNamespace(step=_nothing)
     patches = Patches("measuring the profile")
     patches.before(logger, "begin", functools.partial(_phase_begins, listener))

@@ -39,17 +39,17 @@ def call_in_progress() -> CompiledCall | None:
 
 def follow_calls() -> None:
     """Note the present call of each thread, from the program's import of ``torch.compile`` on."""
-    when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(lambda result: None))
+    when_imported("torch._dynamo.eval_frame", lambda: _wrap_compiled_functions(lambda result: None))
 
 
 def report_results(take: Callable[[object], None]) -> None:
     """Pass the result of each call to ``take``, from the program's import of ``torch.compile`` on."""
-    when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(take))
+    when_imported("torch._dynamo.eval_frame", lambda: _wrap_compiled_functions(take))
     # Otherwise dropout's random numbers, and so the results, depend on graph breaks.
     when_imported("torch._inductor.config", _draw_as_eager)
 
 
-def _wrap_what_is_compiled(take: Callable[[object], None]) -> None:
+def _wrap_compiled_functions(take: Callable[[object], None]) -> None:
     if RESULTS.problem is not None:
         return
     context = RESULTS.resolve(_CONTEXT)
@@ -57,7 +57,7 @@ def _wrap_what_is_compiled(take: Callable[[object], None]) -> None:
 
     def call(self: object, function: object) -> object:
         compiled = compile_function(self, function)
-        # A module that is compiled compiles its own call, as a function.
+        # A compiled module compiles its own call, which is a function.
         return _reporting(compiled, take) if hasattr(compiled, "__code__") else compiled
 
     context.__call__ = call
@@ -83,6 +83,6 @@ def _reporting(compiled: Any, take: Callable[[object], None]) -> object:
 
 
 def _draw_as_eager() -> None:
-    # Its package is still being imported.
+    # An import statement would fail: its package is still being imported.
     config: Any = sys.modules["torch._inductor.config"]
     config.fallback_random = True

@@ -1,4 +1,4 @@
-"""Finds the line that contradicts a declaration of sizes, as ``mark_dynamic(x, 0, min=2, max=64)`` is one.
+"""Finds the line that contradicts a declaration of sizes, such as ``mark_dynamic(x, 0, min=2, max=64)``.
 
 Torch checks declarations when it makes guards, after the trace. Its error names the size, and the condition without its
 line. Reads only, on the compiling thread, while the exception is handled.
@@ -23,7 +23,7 @@ def place_of_violation(problem: BaseException) -> Place | None:
     if type(problem).__name__ != _VIOLATION:
         return None
     text = str(problem)
-    # Torch writes a condition in another way than guards have it, so its inputs are compared.
+    # The error words a condition differently from the guard, so only their inputs are compared.
     conditions = {inputs_in(found["condition"]) for found in _GUARD.finditer(text)}
     constants = {f"{found[1]} == {found[2]}" for found in _CONSTANT.finditer(text)}
     facts = [one for output in _outputs(problem) for one in compared_sizes(output)]

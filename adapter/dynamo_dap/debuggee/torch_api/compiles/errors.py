@@ -56,7 +56,7 @@ def _is_of_dynamo(exception: BaseException) -> bool:
 
 
 def is_error_of_program(exception: BaseException) -> bool:
-    """Return whether the exception reaches the program: no control flow of Dynamo, graph break or failed backend."""
+    """Return whether the exception reaches the program, unlike graph breaks, failed backends and control flow."""
     if is_control_flow(exception) or is_graph_break(exception) or type(exception).__name__ == "BackendCompilerFailed":
         return False
     return not sys.modules["torch._dynamo.config"].suppress_errors
@@ -115,7 +115,7 @@ class BackendFailure:
     inner: BaseException
     """The exception before Dynamo wrapped it."""
     place: Place | None
-    """The place of its raise."""
+    """Where it was raised."""
 
 
 def failure_of(problem: BaseException) -> BackendFailure | None:

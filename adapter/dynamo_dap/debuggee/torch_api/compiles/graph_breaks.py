@@ -1,8 +1,8 @@
 """Parses torch's report of a graph break, and describes the effect on the function. Runs on the compiling thread.
 
 ``torch._dynamo.exc.format_graph_break_message`` makes the text: the kind of break, then ``Explanation:``, ``Hint:`` and
-``Developer debug context:``, then a link with the id in torch's registry of graph breaks. If Dynamo
-breaks again while it handles a break, the message has both texts in that order.
+``Developer debug context:``, then a link with the id in torch's registry of graph breaks. If Dynamo breaks again while
+it handles a break, the message has both texts in that order.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def _replace_compile_lock() -> None:
 
 
 def _on_new_thread(run: Callable[[], None]) -> None:
-    """Call a function on a new thread, without the modes, trace and pools of threads of this one, which a fork keeps.
+    """Call a function on a new thread, which lacks the modes, trace and thread pools of this one; a fork keeps them.
 
     The new thread gets torch's settings, which are context variables.
     """

@@ -33,9 +33,9 @@ RAISED_PASSES = Feature("the record of compiled backward passes that raise", _PA
 _BACKWARD = "_backward_impl"
 """The method of AOTAutograd's function that calls the compiled backward graph."""
 _MAXIMUM_OBJECTS = 1000
-"""Objects behind a compiled graph among which AOTAutograd's function is looked for."""
+"""How many objects behind a compiled graph are searched for AOTAutograd's function."""
 _MAXIMUM_BYTES = 4_000_000
-"""The largest file of Inductor's that is read."""
+"""The largest file of Inductor's code that is read."""
 _NODES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^\]]*)\]")
 _OPERATOR = re.compile(r"torch\.ops\.([\w.]+)")
 _CALLED = re.compile(r"\s*(?:\w+ = )?(\w+)(?:\.run)?\(")
@@ -139,7 +139,7 @@ def _raised(problem: Exception, steps: list[types.TracebackType]) -> RaisedCall 
 
 
 def _has_function(code: types.CodeType, function: object) -> bool:
-    """Return whether a graph that generated ``code`` calls is behind AOTAutograd's ``function``."""
+    """Return whether the generated ``code`` calls a graph that leads to AOTAutograd's ``function``."""
     hooks = RAISED_PASSES.resolve(_CLEANUPS).get(code, ())
     left: list[object] = [each.scope.get(each.name) for each in hooks if each.name.startswith("__compiled_fn")]
     seen: set[int] = set()
@@ -147,7 +147,7 @@ def _has_function(code: types.CodeType, function: object) -> bool:
         one = left.pop()
         if one is function:
             return True
-        # torch 2.15 has its function's ``apply`` as a builtin method, before as a method.
+        # Torch 2.15 has ``apply`` of its function as a builtin method, earlier versions as a method.
         if id(one) in seen or not isinstance(one, types.FunctionType | types.MethodType | types.BuiltinMethodType):
             continue
         seen.add(id(one))

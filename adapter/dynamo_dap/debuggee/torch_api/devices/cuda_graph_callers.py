@@ -55,7 +55,7 @@ def frame_of_caller(top: types.FrameType) -> types.FrameType | None:
 
 
 def call_site(top: types.FrameType) -> CallSite | None:
-    """Return the call that runs above ``top``; None if unknown."""
+    """Return the user's call that led to the frame ``top``; None if unknown."""
     frame = frame_of_caller(top)
     if frame is None:
         return None

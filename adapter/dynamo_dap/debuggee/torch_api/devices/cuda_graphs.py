@@ -290,7 +290,7 @@ class CudaGraphHooks:
             is_backward=manager.id_to_mode[function_id].name == "BACKWARD",
         )
         if site is not None:
-            # Torch knows no line for a size: report the line of the call with the new size.
+            # Torch has no line for a size: report the line of the call with the new size.
             place = site.place if facts.cause == SIZE and facts.place is None else facts.place
             facts = replace(facts, caller=site.place, place=place)
         self._thread.waiting.append(replace(facts, count=count))
@@ -386,7 +386,7 @@ def _left_out(scheduler: Any, nodes: list[object]) -> Iterator[Reason]:
 
 
 def _place_of_operation(node: Any) -> Any:
-    """Return the line of an operation, of several that Inductor has fused the first, and its function.
+    """Return the line and the function of an operation; of fused ones, those of the first.
 
     Its origins also contain the operations of its arguments: the operation itself is the last in the graph.
     """

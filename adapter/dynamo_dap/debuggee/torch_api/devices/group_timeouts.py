@@ -1,4 +1,4 @@
-"""Sets how long the ranks of a distributed job wait for each other: process groups, stores, present waits.
+"""Extends how long the ranks of a distributed job wait for each other, and reports the waits in progress.
 
 While a rank is held, others may already wait for it, and a wait cannot be extended once it has begun. So every group
 waits up to a day while a debugger is attached, and gets the program's timeout again afterwards. Functions of torch are
@@ -41,7 +41,7 @@ _flight_recorder = Feature("finding what a rank waits for", _DUMP)
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Extension:
     is_in_force: Callable[[], bool]
     on_stretched: Callable[[dt.timedelta], None]
     """Receives the program's timeout of each group whose wait was extended."""
@@ -49,7 +49,7 @@ class _Wish:
 
 @dataclass(frozen=True)
 class Waiting:
-    """An operation that waits for other ranks longer than the program wants."""
+    """An operation that has waited for other ranks longer than the program's timeout."""
 
     number: int
     """The flight recorder's number of the operation, which is unique."""
@@ -63,7 +63,7 @@ class Waiting:
     """Python's identifier of the thread that began it."""
 
 
-_wish: _Wish | None = None
+_extension: _Extension | None = None
 _has_wrapped = False
 _lock = lock("timeouts of groups", Level.HOOKS)
 _timeouts: dict[str, dt.timedelta] = {}
@@ -75,12 +75,12 @@ _default: dt.timedelta | None = None
 def stretch(
     is_in_force: Callable[[], bool], on_stretched: Callable[[dt.timedelta], None], on_problem: Callable[[], None]
 ) -> None:
-    """Make present and new groups wait longer while it ``is_in_force``.
+    """Make existing and new groups wait longer while ``is_in_force()`` is true.
 
     ``on_problem`` logs the exception being handled: the program did not raise it.
     """
-    global _wish
-    _wish = _Wish(is_in_force, on_stretched)
+    global _extension
+    _extension = _Extension(is_in_force, on_stretched)
 
     def begin() -> None:
         try:
@@ -93,7 +93,7 @@ def stretch(
 
 def _begin() -> None:
     global _has_wrapped
-    if _wish is None or _stretching.problem is not None:
+    if _extension is None or _stretching.problem is not None:
         return
     with _lock:
         if not _has_wrapped:
@@ -111,7 +111,7 @@ def _begin() -> None:
 
 def restore_timeouts(is_in_force: Callable[[], bool]) -> None:
     """Restore the program's timeout of each group, unless other code has extended it since."""
-    if _wish is None or _wish.is_in_force is not is_in_force:
+    if _extension is None or _extension.is_in_force is not is_in_force:
         return
     for group in list(_stretching.resolve(_WORLD)):
         program = _timeouts.pop(group.group_name, None)
@@ -126,7 +126,7 @@ def _wrap(need: str, wrap: Callable[[object, Any], object]) -> None:
 
     @functools.wraps(original)
     def wrapped(*arguments: object, **keywords: object) -> object:
-        if _wish is None or not _wish.is_in_force():
+        if _extension is None or not _extension.is_in_force():
             return original(*arguments, **keywords)
         return wrap(original, inspect.signature(original).bind(*arguments, **keywords))
 
@@ -174,8 +174,8 @@ def _made(original: Any, bound: inspect.BoundArguments) -> object:
 
 def _remember(group: Any, program: dt.timedelta) -> None:
     _timeouts[group.group_name] = program
-    if _wish is not None:
-        _wish.on_stretched(program)
+    if _extension is not None:
+        _extension.on_stretched(program)
 
 
 def _timeout_of(group: Any) -> dt.timedelta | None:
@@ -204,9 +204,9 @@ class _Entries(msgspec.Struct):
 
 
 def waiting(now: float) -> list[Waiting]:
-    """Return the operations that wait longer than the program wants; ``now`` is in the scale of ``time.time()``.
+    """Return the operations that wait longer than the program's timeout; ``now`` is a ``time.time()``.
 
-    Empty, too, if this torch does not record operations.
+    Also empty if this torch does not record operations.
     """
     if _flight_recorder.problem is not None:
         return []

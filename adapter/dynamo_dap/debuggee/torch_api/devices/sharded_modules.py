@@ -1,6 +1,6 @@
 """Reads FSDP2's state of modules (``fully_shard``), and recognizes graph breaks at its hooks.
 
-FSDP gathers the parameters of such a module in a hook before its forward, and shards them again in one after it. It
+FSDP gathers the parameters of such a module in a hook before its forward, and shards them again in a hook after it. It
 keeps Dynamo out of both. Read on the compiling thread, when a compile begins or breaks; nothing of FSDP is imported.
 """
 
@@ -19,7 +19,7 @@ _DISABLED = "skipping FSDP hooks"
 
 EXPLANATION = (
     "The module that is called here was given to fully_shard: FSDP gathers its parameters from all ranks in a hook "
-    "before its forward, and shards them again in one after it. FSDP keeps Dynamo out of these hooks, so a graph "
+    "before its forward, and shards them again in a hook after it. FSDP keeps Dynamo out of these hooks, so a graph "
     "ends at the call. The forward of the module is compiled by itself."
 )
 _BLOCKS = (

@@ -119,13 +119,11 @@ class CheckedCalls:
         for each, promised in zip(map(_result, returned), self._promised.get(node, ()), strict=False):
             if each is not None and promised is not None and not promised.holds_for(each):
                 reported, real = promised.text(each), each.text(promised)
-                return OperatorFault(
-                    FAKE_KERNEL, f"It says that the operator returns {reported}, which returns {real}."
-                )
+                return OperatorFault(FAKE_KERNEL, f"It declares {reported}, but the operator returns {real}.")
         return None
 
 
-def changes_its_mind(function: Any, args: object, kwargs: object, result: object) -> str | None:
+def differing_repeat(function: Any, args: object, kwargs: object, result: object) -> str | None:
     """Call an operator a few more times; return how its results differ for equal operands, or None."""
     for text, changed in (
         ("when it is called again", lambda each: each),

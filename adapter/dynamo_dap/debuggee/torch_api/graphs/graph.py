@@ -1,6 +1,6 @@
 """Reads the FX graph so far: nodes, and the user's lines that made them.
 
-Reads only, on the tracing thread.
+It changes nothing. Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def operands_of(node: Node) -> tuple[tuple[object, ...], dict[str, object]]:
 
 _IN_PLACE = ["iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow", "irshift", "isub"]
 _WRITING = frozenset(["setitem", "itruediv", "ixor", *_IN_PLACE])
-"""Functions of ``operator``."""
+"""Functions of ``operator`` that change their first operand."""
 
 
 def written_by(node: Node) -> list[Node]:

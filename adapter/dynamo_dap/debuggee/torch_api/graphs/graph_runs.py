@@ -51,7 +51,7 @@ class Limits:
     """The limits of computing real values."""
 
     seconds: float = 10.0
-    """For one look; results so far are kept, and the next look continues from there."""
+    """For one request; results so far are kept, and the next request continues from there."""
     bytes: int = 4 * 2**30
     """Of results held for a call; above it only requested ones are kept."""
 
@@ -176,9 +176,9 @@ class GraphRunner:
         ran: Ran | None = None,
         call_operator: CallOperator | None = None,
     ) -> None:
-        """Run ``graph``. ``watched`` has nodes that write only to copies, and whether they need no other care.
+        """Run ``graph``. ``watched`` has nodes that write only to copies, and whether each needs no other care.
 
-        The run adds nodes that it finds.
+        The run adds further nodes to ``watched``.
 
         ``before`` is the run before the graph's first node, if any. ``ran`` gets each node, again for each repeated
         run. ``call_operator`` calls custom operators.
@@ -241,12 +241,12 @@ class GraphRunner:
     def _bring_up_to(self, nodes: Sequence[Node], limits: Limits, wanted: Wanted) -> None:
         deadline = time.monotonic() + limits.seconds
         while True:
-            if self._run is None or not self._run.can_go_on():
+            if self._run is None or not self._run.can_continue():
                 self._run = GraphRun(
                     self._graph, self.copied, self._watched, limits.bytes, self._ran, self._call_operator
                 )
                 if self._before is not None:
-                    self._run.go_on_from(self._before())
+                    self._run.continue_from(self._before())
             try:
                 return self._run.run_missing(nodes, deadline, wanted)
             except _WritesProgramsMemory as problem:
@@ -294,7 +294,7 @@ class GraphRun:
         self._transformed: set[object] = set()
         self._ends_open = False
         self._records = True
-        """Whether transforms differentiate, by what the graph has set."""
+        """Whether gradients are recorded inside transforms, as the graph has set it."""
 
     def close(self) -> None:
         """Release every value: exceptions may refer to this run for a while."""
@@ -302,11 +302,11 @@ class GraphRun:
             values.clear()
         self._random = []
 
-    def can_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Return whether the run's nodes begin the present graph, and no mode or transform is open."""
         return not self._ends_open and not any(node._erased for node in self._results)
 
-    def go_on_from(self, before: GraphRun) -> None:
+    def continue_from(self, before: GraphRun) -> None:
         """Begin at the end of ``before``, with its random numbers and modes.
 
         Raises:
@@ -339,7 +339,7 @@ class GraphRun:
                     self._watched[each] = is_ordinary(each)
                 if self._ran_observer is not None:
                     self._ran_observer(each, self._results)
-                if self._stands_for_many(result):
+                if self._is_of_transform(result):
                     self._transformed.add(each)
                 else:
                     self._hold(each)
@@ -387,8 +387,8 @@ class GraphRun:
                 for entered in reversed(self._entered):
                     torch.amp.autocast_mode._exit_autocast(entered)
 
-    def _stands_for_many(self, result: object) -> bool:
-        """Return whether a result belongs to a transform that is or was open: other results are ordinary there."""
+    def _is_of_transform(self, result: object) -> bool:
+        """Return whether a transform, open or closed by now, has wrapped a tensor of this result."""
         torch = sys.modules["torch"]
         is_wrapped = REAL_VALUES.resolve(_IS_WRAPPED)
         return any(isinstance(each, torch.Tensor) and is_wrapped(each) for each in flattened(result))
@@ -521,7 +521,7 @@ class GraphRun:
             raise _OverLimit
 
     def _release(self, node: Node) -> None:
-        """Forget a tensor that an operation gave; what the program has, and numbers, cost nothing."""
+        """Forget an operation's tensor. Numbers and the program's own tensors cost nothing, and stay."""
         result = self._results[node]
         if node.op in _OPERATIONS and isinstance(result, sys.modules["torch"].Tensor):
             self._count(result, -1)

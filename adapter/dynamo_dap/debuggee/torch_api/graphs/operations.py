@@ -1,6 +1,6 @@
 """Classifies an operation of a graph: torch's own, a custom operator, a collective, or one with only side effects.
 
-Pure functions of a node or its target.
+It has no side effects.
 """
 
 from __future__ import annotations

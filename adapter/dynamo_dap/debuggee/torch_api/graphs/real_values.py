@@ -212,9 +212,9 @@ def _is_cheap(node: Node) -> bool:
         return True
     with metadata_reading():
         sizes = [size if type(size) is int else hint_of(size) for size in example.size()]
-        at_hand = str(example.device) == "cpu"
+        is_on_cpu = str(example.device) == "cpu"
     known = [size for size in sizes if isinstance(size, int)]
-    return at_hand and len(known) == len(sizes) and math.prod(known) <= _CHEAP_ELEMENTS
+    return is_on_cpu and len(known) == len(sizes) and math.prod(known) <= _CHEAP_ELEMENTS
 
 
 def _is_operation_of_torch(node: Node) -> bool:

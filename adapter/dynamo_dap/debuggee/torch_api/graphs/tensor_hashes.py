@@ -1,4 +1,4 @@
-"""Computes digests of tensors' contents. Runs on the program's thread that makes a call, which reads data already."""
+"""Computes digests of tensors' contents. Runs on the program's thread that makes a call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def digest_of(value: object) -> str | None:
     try:
         tensor = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
         if (tensor.is_floating_point() or tensor.is_complex()) and bool((is_nan := tensor.isnan()).any()):
-            tensor = tensor.masked_fill(is_nan, math.nan)  # their bits carry no number
+            tensor = tensor.masked_fill(is_nan, math.nan)  # NaN with other bits is the same
         size = tensor.numel() * tensor.element_size()
         if size:
             digest.update((ctypes.c_char * size).from_address(tensor.data_ptr()))

@@ -112,12 +112,12 @@ def transforms_around(nodes: Sequence[Node]) -> Mapping[Node, tuple[Node, ...]]:
 
 
 def differentiates(opening: Node) -> bool:
-    """Return whether a transform is any but ``vmap``, by the node that opens it."""
+    """Return whether the node ``opening`` opens a transform other than ``vmap``."""
     return "vmap" not in _name(opening)
 
 
 def prefix_of(module: GraphModule, nodes: Sequence[Node], wanted: Sequence[Node]) -> object:
-    """Return the graph up to the last of the nodes ``wanted``, which it returns, with all transforms closed."""
+    """Return a graph that computes and returns the nodes ``wanted``, cut after them with all transforms closed."""
     torch = sys.modules["torch"]
     shorter = torch.fx.Graph()
     copies: dict[object, Any] = {}

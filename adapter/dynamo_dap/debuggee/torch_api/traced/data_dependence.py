@@ -271,7 +271,7 @@ def _printed(expression: object) -> str:
 def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[Any, str]]:
     """Yield each symbol of the function's variables, and each ``numel()``, with the user's expression for it.
 
-    A number goes before an item of a list, and that before a size: the last one of a symbol counts.
+    The last expression of a symbol counts: sizes come first, then items of lists, then numbers.
     """
     cells = dict(frame.cells())
     values = [(name, frame.cell_contents(one) if name in cells else one) for name, one in frame.locals()]

@@ -89,7 +89,7 @@ def _guarding_class() -> Any:
 
 
 def storage_of(value: Any) -> object:
-    """Return a key of a tensor's memory; return any other value unchanged."""
+    """Return a key of a tensor's memory; the ``id`` of any other value."""
     try:
         return value.untyped_storage()._cdata
     except (AttributeError, NotImplementedError, RuntimeError):

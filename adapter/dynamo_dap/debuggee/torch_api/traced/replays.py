@@ -218,7 +218,9 @@ def run_replay(
     ends where Dynamo would generate code, and is returned; the caller calls ``clear`` later. Otherwise, and if it ended
     earlier, return None. ``made_code`` receives the generated code. With ``one_graph`` a graph break is an error.
 
-    Raises: FeatureMissing: this torch lacks a name that replays need. Exception: Dynamo cannot trace the call.
+    Raises:
+        FeatureMissing: this torch lacks a name that replays need.
+        Exception: Dynamo cannot trace the call.
     """
     compile_frame, call = REPLAYS.resolve(_COMPILE_FRAME), replay.call
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
@@ -297,7 +299,7 @@ def finding_objects() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def looking_at(replay: Replay, output: Output) -> Iterator[None]:
+def inspecting(replay: Replay, output: Output) -> Iterator[None]:
     """Make a trace that has ended the current one of this thread, as the trace of ``replay``."""
     with isolated(modes=True) as stack:
         stack.enter_context(replaying(replay))

@@ -47,7 +47,7 @@ _MARKS = {
 
 
 class SizeReason(NamedTuple):
-    """One link of the chain."""
+    """One reason for the state of a size; later ones build on earlier ones."""
 
     kind: str
     """One of ``protocol.sizes.SIZE_REASONS``."""
@@ -59,7 +59,7 @@ class SizeReason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SizeFacts:
-    """A size of an input, or a number that is one."""
+    """A size of an input, or an input that is a number."""
 
     source: str
     """As guards write it: ``L['x'].size()[0]``."""

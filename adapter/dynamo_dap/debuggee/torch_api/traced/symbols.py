@@ -1,7 +1,7 @@
 """Reads symbolic sizes and numbers without changing the state of their shape environment.
 
 ``SymNode.expr`` and ``ShapeEnv.replace`` shorten chains of replacements in place, and comparing or printing a
-``SymInt`` may add a guard. Here raw expressions are read, and replacements substituted on the side. Runs on the held
+``SymInt`` may add a guard. This module reads raw expressions, and substitutes replacements in copies. Runs on the held
 thread.
 """
 

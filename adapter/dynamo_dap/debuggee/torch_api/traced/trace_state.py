@@ -23,7 +23,7 @@ _PLAIN = (int, float, str, bool, bytes, type(None), tuple, frozenset)
 
 
 def counts_of(tx: Translator) -> dict[str, object]:
-    """Return the sizes of a trace's parts: cheap, and different after almost any change."""
+    """Count the parts of a trace: this is cheap, and almost any change shows in a count."""
     output = tx.output
     shape_env = output.shape_env
     effects = output.side_effects
@@ -92,7 +92,7 @@ class TraceState:
 
 
 class Undo:
-    """Reverts an evaluation's changes of a trace; all of them, if the expression had the interpreter itself."""
+    """Reverts an evaluation's changes of a trace: all of them if the expression could reach the interpreter."""
 
     def __init__(self, tx: Translator, *, whole_trace: bool) -> None:
         """Note the state of ``tx``'s trace."""
@@ -219,7 +219,7 @@ class ObjectState:
         """Return whether an attribute is another object now, or a container holds others."""
         if set(self._dictionary) != set(self._attributes):
             return True
-        if any(self._dictionary[name] is not value for name, value in self._attributes.items() if not _ticks(name)):
+        if any(self._dictionary[name] is not value for name, value in self._attributes.items() if not _is_cache(name)):
             return True
         if any(repr(self._dictionary[name]) != repr(value) for name, value in self._counters.items()):
             return True
@@ -253,8 +253,8 @@ def _inner_container(value: object) -> object:
 _INNER = {"OrderedSet": "_dict", "WeakIdKeyDictionary": "data", "WeakTensorKeyDictionary": "data"}
 
 
-def _ticks(name: str) -> bool:
-    """Return whether an attribute is a plain number or cache whose changes mean nothing."""
+def _is_cache(name: str) -> bool:
+    """Return whether an attribute is a cache or a version number, whose changes mean nothing."""
     return name.endswith("_cache") or name in ("_expr_ver",)
 
 

@@ -192,8 +192,8 @@ class TracedFrame:
     def running(self, top: types.FrameType) -> list[TracedFrame]:
         """Return the function, its caller, and so on out to the one being compiled.
 
-        From the Python frames of the interpreter above ``top``, since a generator's ``parent`` made it, and another
-        function may run it.
+        They are found by the interpreter's Python frames above ``top``. A generator's ``parent`` is the function that
+        made it, but another one may run it.
         """
         chain = list(running_translators(top))
         if self.translator not in chain:
@@ -428,7 +428,7 @@ class TracedFrame:
 
         Raises:
             NoRealValue: there is none; the text says why.
-            FeatureMissing: this version of torch lacks what it takes.
+            FeatureMissing: this version of torch lacks a name that real values need.
         """
         return real_values_of(self.translator.output).value_of(node, lambda: reachable_nodes(self.translator))
 
@@ -441,7 +441,7 @@ class TracedFrame:
         return shares_written_memory(self.translator.output, value)
 
     def as_written(self, value: object) -> object:
-        """Return such a tensor with the graph's writes; raises like ``real_value``."""
+        """Return a tensor of the program with the graph's writes to its memory; raises like ``real_value``."""
         if not self.shares_written_memory(value):
             return value
         return real_values_of(self.translator.output).as_written(value, lambda: reachable_nodes(self.translator))
@@ -480,7 +480,7 @@ class TracedFrame:
         return found[::-1]
 
     def keep_graph(self, graph: SavedGraph) -> int:
-        """Copy what this trace has put into its outermost graph to ``graph``; return how many nodes that has then."""
+        """Copy the new nodes of the trace's outermost graph to ``graph``; return how many nodes ``graph`` has."""
         return graph.take(self.translator.output)
 
     def undo(self, *, whole_trace: bool) -> Undo:

@@ -111,7 +111,7 @@ class TraceNotes:
         self._patches = Patches(ASSIGNMENTS.name, self.remove)
 
     def install(self) -> None:
-        """Take notes from now on. Harmless if it does already."""
+        """Take notes from now on; harmless if it is installed."""
         if self._patches.is_installed:
             return
         add_line_hook(self._patches, self._on_line)

@@ -1,4 +1,4 @@
-"""Lets a replay end at its first graph break, with the facts of the break, and changes what such a trace meets.
+"""Ends a replay at its first graph break, reports the break, and changes a condition or callee of the trace.
 
 A trial traces a call again with something changed at a graph break that data causes, to see how far the trace gets: the
 answer of a condition, or the code of a called function. Runs on the held tracing thread; everything holds for one

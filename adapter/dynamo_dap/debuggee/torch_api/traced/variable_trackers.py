@@ -29,7 +29,7 @@ def is_tracker(value: object) -> bool:
 
 
 def fields_of(tracker: object) -> dict[str, Any]:
-    """Return the tracker's own fields. Not a copy: read only."""
+    """Return the tracker's own fields. It is not a copy: do not change it."""
     fields: dict[str, object] = _dictionary(tracker, "__dict__")
     return fields
 
