@@ -86,8 +86,9 @@ class Agent:
         self.cache_entries: EntryReader | None = None
         """Torch's cache entries, once Dynamo has been imported."""
         self.call_saver: CallSaver | None = None
-        self.patcher: CodePatcher | None = None
         """Saves calls of compiled functions, once Dynamo has been imported."""
+        self.patcher: CodePatcher | None = None
+        """Patches generated code, once Dynamo has been imported."""
         self.stages: StageReader | None = None
         """Explored stages of compiles, once Dynamo has been imported."""
         self.comparison: ComparisonBody | None = None
