@@ -44,7 +44,7 @@ TRACING = "tracing"
 
 
 def stage_of_phase(name: str) -> str | None:
-    """Return a phase's stage; None for a phase of the stage around it."""
+    """Return a phase's stage; None for a phase that belongs to the stage of its caller."""
     return next((stage for stage, prefixes in _STAGES if name.startswith(prefixes)), None)
 
 
@@ -253,7 +253,7 @@ def frame_times(profile: Profile) -> tuple[list[int], list[int], list[int]]:
 def phase_times(profile: Profile) -> dict[str, tuple[int, int]]:
     """Return calls and nanoseconds of each of torch's phases, inner phases included, as ``compile_times()`` does.
 
-    A phase within itself counts twice there, too.
+    As there, the time of a phase inside the same phase counts twice.
     """
     found: dict[str, tuple[int, int]] = {}
     for track in profile.tracks:

@@ -26,7 +26,7 @@ _GUARDS = 500
 _STAGE_COLORS = ("#218bff", "#8250df", "#2da44e", "#bf8700")
 _REST = "rest"
 _REST_COLOR = "#8c959f"
-"""For time without torch's stages."""
+"""The color of time outside torch's stages."""
 _HOW_TO_TRACE = (
     "<p class='note'>Graphs between the stages, side effects, and each graph as a program of its own are in torch's "
     "trace: run the program with <code>dynamo-dap run --trace</code>, and each compile leads there.</p>"

@@ -58,7 +58,7 @@ class Item:
 
 
 def not_tried(record: Record, items: Iterable[Item]) -> str | None:
-    """Return that the advice was not tried, and how to try it if the program can be run again; None without advice."""
+    """Return the note that the advice was not tried, and how to try it if that is possible; None without advice."""
     advised = [item for item in items if item.advice]
     if not advised:
         return None

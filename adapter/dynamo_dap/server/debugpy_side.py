@@ -3,8 +3,8 @@
 An ``EagerSide`` is made if the session debugs ordinary Python; it lives as long as its ``Debuggee``. The debugpy of a
 launched program connects to the server (``launching.listeners``), which speaks to it as debugpy's own adapter does. A
 program that called ``debugpy.listen`` already has an adapter, in a process of its own. The server connects to that
-adapter, and evaluates code through it that loads the agent into the program. If debugpy fails, the session continues
-without it. Runs on the event loop.
+adapter, and has it evaluate an expression that loads the agent into the program. If debugpy fails, the session
+continues without it. Runs on the event loop.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def given_arguments(raw: msgspec.Raw) -> dict[str, object]:
 
 
 def request_for_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
-    """Return the request that carries a ``TENSOR`` request, which debugpy does not know, and its arguments.
+    """Return the command and arguments of a request to debugpy that carries a ``TENSOR`` request, unknown to debugpy.
 
     Our code in the program answers it (``debuggee.eager.presentation``). debugpy finds the thread by the variables
     reference of the tensor, or by the frame's id.
@@ -167,7 +167,7 @@ class _WhetherWatched(msgspec.Struct):
 
 
 def whether_watched(response: Response) -> Response:
-    """Convert debugpy's answer to ``ask_whether_watched``'s request into one to ``dataBreakpointInfo``."""
+    """Make the answer to ``dataBreakpointInfo`` from debugpy's answer to the request of ``ask_whether_watched``."""
     found = decode(response.body, _WhetherWatched, "body of 'dataBreakpointInfo'")
     return msgspec.structs.replace(response, body=found.watched if bytes(found.watched) else _NOT_WATCHED)
 
@@ -295,7 +295,7 @@ class AdoptedDebugpy(EagerSide):
         self._coming = DebugpyBackend(DEBUGPY, connection, self._take, self._on_closed)
         # Ids are translated only after the client's session has begun.
         self._coming.ids = ALONE
-        # The adapter numbers the requests that it passes on anew, so debugpy does not know our numbers.
+        # The adapter gives requests new numbers before it passes them on, so debugpy does not know ours.
         self._coming.takes_cancel = False
         self._initialized = asyncio.Event()
 

@@ -94,7 +94,7 @@ class Purposes:
         return self._unused(index) if dropped is not None else None
 
     def _unused(self, index: int) -> Purpose:
-        """Return the purpose of values that are built and dropped: lists that would have packed a frame."""
+        """Return the purpose of values that are built and dropped: lists in which Dynamo packs a frame."""
         if self._table[index].name not in BUILDS and self._table[index].name not in SUBSCRIPTS:
             return DROPPING
         return PACKING if self._effects.has_resume_call else EMPTY_FRAME
@@ -112,7 +112,7 @@ class Purposes:
         return Purpose(kind, titles[kind], served.anchor, served.statements)
 
     def _of_producer(self, index: int) -> Purpose | None:
-        """Return the purpose of the instruction that made the operands: keeping a result belongs to the call."""
+        """Return the purpose of the instruction that made the operands: storing a call's result belongs to the call."""
         instruction = self._table[index]
         if instruction.name == "STORE_FAST":
             later = self._purpose_of_loads(instruction)
@@ -137,7 +137,7 @@ class Purposes:
 
 
 def _absorb_cleanup(purposes: list[Purpose]) -> list[Purpose]:
-    """Merge the dropping of temporaries into the purpose around it, and into packing a frame before it."""
+    """Give instructions that drop temporaries the purpose on both sides, or that of the frame packed before."""
     index = 0
     while index < len(purposes):
         end = index

@@ -1,8 +1,8 @@
 """Continues a held trace with a change (what-if), in isolation from the program's own trace.
 
 The call is replayed up to the user's first change, which is made there. Each later change starts a new replay with all
-changes, so that one that Dynamo cannot trace leaves nothing behind. Such a trace stops like any other. At its end the
-result is discarded, and the held trace continues without stops. Runs on the tracing thread, under Dynamo's compile
+changes, so a change that Dynamo cannot trace has no effect on the others. Such a trace stops like any other. At its end
+the result is discarded, and the held trace continues without stops. Runs on the tracing thread, under Dynamo's compile
 lock: there is one such trace at a time.
 """
 
@@ -69,7 +69,7 @@ class _Assigned:
     text: str
     depth: int
     sizes: tuple[SizeChange, ...] = ()
-    """Its changes of sizes: they apply from the beginning of the trace, and nothing is done at its place."""
+    """The sizes that it changes: these apply from the beginning of the trace, not at the place of the assignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class ChangedRun(ReplayRun):
         name = name_of_call(self.call)
         text = f"this call of {name} will run the graph of the changed trace, not its own"
         if not self.call.is_compiled_now:
-            text += ", if no more than the graph differs from what its cache entry runs"
+            text += ", unless more than the graph differs from its cache entry's code"
         self._host.print(f"dynamo-dap: warning: {text}\n", "important")
 
 

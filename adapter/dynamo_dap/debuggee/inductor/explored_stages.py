@@ -1,8 +1,8 @@
 """Observes AOTAutograd and Inductor at work on a graph: what each stage made, and from what.
 
-While stages are explored, torch's functions that a graph passes through are wrapped. Meanwhile torch notes from which
-node each node was made (``provenance_tracking_level``), and does not use its caches: a cached graph passes through no
-stage. Wrappers run on the compiling thread, or on the thread that first runs a backward pass. The original always runs,
+While stages are explored, torch's functions that a graph passes through are wrapped. Meanwhile torch notes the origin
+of each node (``provenance_tracking_level``), and does not use its caches: a cached graph passes through no stage.
+Wrappers run on the compiling thread, or on the thread that first runs a backward pass. The original always runs,
 even if ours fails.
 """
 
@@ -119,7 +119,7 @@ class StageObserver:
         """Take ``graph``, which pre-grad passes have changed; ``before`` is what ``look`` returned for it."""
 
     def look(self, graph: Graph) -> Any:
-        """Describe a graph before passes change it; the result is passed on when they have."""
+        """Describe a graph before passes change it; the method for the changed graph gets the result."""
 
     def joint(self, graph: Graph) -> None:
         """Take the joint graph that AOTAutograd has made."""
@@ -173,9 +173,9 @@ def _way_back(source: object) -> Iterator[tuple[str, int]]:
 
 
 def forward_of(node: Node) -> tuple[list[str], int | None]:
-    """Return what identifies the operation of Dynamo's graph that a node belongs to, also in a backward pass.
+    """Return the names in Dynamo's graph of the operation that a node belongs to, and autograd's number of it.
 
-    Its names there, the innermost last, and the number that autograd gave to the operation.
+    The innermost name is the last. A node of a backward pass belongs to an operation as well.
     """
     stack = node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or ()
     return [str(name) for name, _ in stack], node.meta.get("seq_nr")
@@ -234,7 +234,7 @@ class ExploredStages:
         with self._lock:
             self._patches.remove()
 
-    # -- what is put in ------------------------------------------------------------------------------------------
+    # -- installing the wrappers ---------------------------------------------------------------------------------
 
     def _set_options(self) -> None:
         if ORIGINS.problem is None:

@@ -1,7 +1,7 @@
 """Profiles the program's compiles from its beginning to the end of the process, and writes the profile.
 
-Started on the main thread before the program; written there at the end of the process. A forked process writes none.
-One profile per process.
+The profile begins on the main thread before the program, and is written there at the end of the process. A forked
+process writes none. There is one profile per process.
 """
 
 from __future__ import annotations

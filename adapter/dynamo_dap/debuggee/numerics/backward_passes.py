@@ -4,7 +4,7 @@ A call that reaches a backward breakpoint keeps its inputs. When the gradients o
 again with autograd and is differentiated. That is enough for conditions on the gradient. For a stop, the call is
 replayed up to the line and held there. Usually the program's own backward pass has not entered the call yet: see
 ``OutputGradients``. This happens on autograd's thread. Hooks are installed only for calls that reach such breakpoints.
-One for each process.
+There is one for each process.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class BackwardPasses:
                 f"keeping the inputs of calls takes more than {limit / 2**20:.0f} MiB (realValues.memoryLimit)"
             )
 
-    # -- the backward pass: the thread that autograd runs the call's part of it on -------------------------------------
+    # -- the backward pass: autograd's thread --------------------------------------------------------------------------
 
     def _on_gradients(self, kept: KeptCall, gradients: Gradients) -> None:
         """Stop at lines of the call for its gradients. Never raise: autograd would pass that to the program."""

@@ -180,7 +180,7 @@ class _Runs:
         included: Sequence[frozenset[int]],
         problems: dict[str, None] | None = None,
     ) -> None:
-        """Differentiate the graph in its own types; ``problems`` are those of another graph's runs, to add to.
+        """Differentiate the graph in its own types; add problems to ``problems``, which other runs may share.
 
         Raises:
             NoRealValue: that is impossible.
@@ -233,9 +233,9 @@ class _Runs:
                         yield node, user
 
     def to_blame(self, use: Use) -> Node:
-        """Return the operation to blame for a use: its own, or the one that enters a transform that differentiates.
+        """Return the operation to blame for a use: its own, unless it is inside a transform that differentiates.
 
-        Of several such transforms around the use, the outermost counts.
+        Then it is the operation that enters the outermost of these transforms.
         """
         opening = next((each for each in self._around.get(use[1], ()) if differentiates(each)), None)
         within = [node for node, around in self._around.items() if opening in around]
@@ -280,7 +280,7 @@ class _Runs:
             return None
 
     def _is_alike(self, exact: GradientRun) -> bool:
-        """Return whether a float64 run computes the same: it may draw other numbers."""
+        """Return whether a float64 run gives about the same outputs; it may have drawn other random numbers."""
         with data_reading():
             for one, two in zip(self.own.outputs, exact.outputs, strict=True):
                 if has_own_memory(one) and has_own_memory(two) and one.is_floating_point() and one.numel():

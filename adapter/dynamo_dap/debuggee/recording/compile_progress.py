@@ -30,7 +30,7 @@ class CompileProgress(CompileObserver):
     feature = "the progress of compiles"
 
     def __init__(self, report: Callable[[str | None], None], is_wanted: Callable[[], bool]) -> None:
-        """Call ``report`` with what the calling thread compiles, with None at the end of its compile."""
+        """Call ``report`` with a text about the calling thread's compile; with None at the end of the compile."""
         self._report = report
         self._is_wanted = is_wanted
         self._local = threading.local()

@@ -1,9 +1,9 @@
 """Names a compiled function alike in every command: by the function that a decorator wraps, not by the wrapper.
 
-``LlamaForCausalLM.forward``, although Dynamo compiles ``can_return_tuple.<locals>.wrapper``. A wrapper's captured
-variables contain the function that it will call. A resume function has none, so its wrapper's last called function is
-noted, as long as the wrapper's code lives. Runs on threads that compile or run compiled code. It runs no code of the
-program.
+The name is ``LlamaForCausalLM.forward`` where Dynamo compiles ``can_return_tuple.<locals>.wrapper``. A wrapper's
+captured variables contain the function that it will call. A resume function has none, so its wrapper's last called
+function is noted, as long as the wrapper's code lives. Runs on threads that compile or run compiled code. It runs no
+code of the program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NamedFunction = tuple[str, Place]
 """A function's name, without the resume line, and its first line."""
 
 _WRAPPERS = 16
-"""Decorators around one function that are followed at most."""
+"""The most decorators around one function that are followed."""
 _PASSES_ALL = CO_VARARGS | CO_VARKEYWORDS
 
 _called_last: dict[int, tuple[weakref.ref[types.CodeType], NamedFunction]] = {}
@@ -53,7 +53,7 @@ def function_of(code: types.CodeType, variables: Mapping[str, object]) -> NamedF
 
 
 def name_of(code: types.CodeType, variables: Mapping[str, object]) -> str:
-    """Return that function's name, with the line if it is resumed: ``forward (resumed at line 8)``."""
+    """Return the name of ``function_of``, with the line if it is resumed: ``forward (resumed at line 8)``."""
     name, _ = function_of(code, variables)
     resumed = resume_function(code)
     return name if resumed is None else f"{name} (resumed at line {resumed.line})"
@@ -65,7 +65,7 @@ def function_of_compile(compiling: FrameCompile) -> NamedFunction:
 
 
 def name_of_compile(compiling: FrameCompile) -> str:
-    """Return its name, with the line if it is resumed."""
+    """Return the name of the function that is compiled, with the line if it is resumed."""
     return name_of(compiling.code, getattr(compiling.frame, "f_locals", None) or {})
 
 

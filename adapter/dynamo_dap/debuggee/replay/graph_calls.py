@@ -198,7 +198,7 @@ class GraphCalls:
         self._guarded_report = self._patches.guarded(self._report_each, None)
 
     def want(self, observer: CallObserver, limit: int | None) -> None:
-        """Report every call to ``observer`` from now on; ``limit`` are the bytes to copy for each. None ends that."""
+        """Report every call to ``observer``, and copy at most ``limit`` bytes for each; None ends the reports."""
         with self._lock:
             wanted = None if self._patches.is_off else limit
             if self._observers.get(observer) == wanted:
