@@ -4,7 +4,7 @@ A call that reaches a backward breakpoint keeps its inputs. When the gradients o
 again with autograd and is differentiated. That is enough for conditions on the gradient. For a stop, the call is
 replayed up to the line and held there. Usually the program's own backward pass has not entered the call yet: see
 ``OutputGradients``. This happens on autograd's thread. Hooks are installed only for calls that reach such breakpoints.
-There is one for each process.
+One ``BackwardPasses`` serves the process.
 """
 
 from __future__ import annotations
