@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from dynamo_dap.debuggee.numerics.differences import difference
+from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, difference
 
 COUNT = 16
 SIDES = [(-1.0) ** at for at in range(COUNT)]
@@ -56,9 +56,9 @@ class Known:
         """Return the float64 result."""
         return torch.tensor(self.case.exact, dtype=torch.float64)
 
-    def disturbed(self) -> list[torch.Tensor]:
+    def disturbed(self, count: int = DISTURBED_RUNS) -> list[torch.Tensor]:
         """Return the disturbed float64 results."""
-        return [self.exact() + torch.tensor(each, dtype=torch.float64) for each in self.case.runs]
+        return [self.exact() + torch.tensor(each, dtype=torch.float64) for each in self.case.runs[:count]]
 
 
 CASES = {
@@ -78,13 +78,13 @@ CASES = {
     "as far as disturbed runs": Case(True, to_both_sides(5e-5), runs=[to_both_sides(1e-5)]),
     "farther than disturbed runs": Case(False, to_both_sides(7e-5), runs=[to_both_sides(1e-5)]),
     "each element as far as in some run": Case(
-        False, to_both_sides(5e-4), runs=[only(at, 1e-4) for at in range(COUNT)]
+        False, to_both_sides(5e-4)[:8], [0.0] * 8, [1.0] * 8, [only(at, 1e-4)[:8] for at in range(8)]
     ),
     "where no run happens to be disturbed": Case(True, to_both_sides(1e-5), runs=[to_both_sides(1e-5, first=0.0)]),
     # Rounding decides between two results, such as at a condition.
     "the other of two results": Case(True, only(0, 10.0), runs=[only(0, 10.0)] * 4 + [only(0, 0.0)] * 4),
     "neither of two results": Case(False, only(0, 30.0), runs=[only(0, 10.0)] * 4 + [only(0, 0.0)] * 4),
-    "a result between many": Case(True, only(0, 0.35), runs=[only(0, at / 10) for at in range(-4, 5)]),
+    "a result between many": Case(True, only(0, 0.35), runs=[only(0, at / 10) for at in range(-3, 5)]),
     # All elements to one side.
     "bfloat16, to both sides": Case(True, to_both_sides(2.0**-7), dtype=torch.bfloat16),
     "bfloat16, to one side": Case(False, ONE_STEP, runs=[to_both_sides(1e-3)], dtype=torch.bfloat16),
@@ -113,3 +113,29 @@ def test_what_rounding_explains(name: str) -> None:
     found = difference(eager, compiled, Known(case))
     assert found.is_same == case.same, found
     assert found.largest > 0 or torch.equal(eager, compiled)
+
+
+TWO_TIES = [[0], [0], [0], [9], [9], [0], [9], [0]] * 5
+"""Disturbed runs that give an index of 3 or of 12."""
+RARE = [[0]] * 7 + [[40]] + [[0], [40], [-2], [0]] * 8
+"""Only later runs give 1."""
+ONLY_ONCE = [*TWO_TIES[:-1], [200]]
+
+
+@pytest.mark.parametrize(
+    ("compiled", "runs", "same", "undecided"),
+    [
+        (3, [[0]] * 40, True, 0),
+        (4, [[0]] * 40, False, 0),
+        (12, TWO_TIES, True, 0),
+        (7, TWO_TIES, True, 1),
+        (70, TWO_TIES, False, 0),
+        (1, RARE, True, 0),
+        (2000, ONLY_ONCE, True, 1),
+    ],
+)
+def test_integers_that_rounding_decides(compiled: int, runs: list[list[int]], same: bool, undecided: int) -> None:
+    """A run must give the compiled integer. Otherwise it is wrong if it is far from all, and more runs tell no more."""
+    known = Known(Case(same, [], exact=[3.0], runs=runs))
+    found = difference(torch.tensor([3]), torch.tensor([compiled]), known)
+    assert (found.is_same, found.undecided) == (same, undecided)

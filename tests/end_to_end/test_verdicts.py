@@ -97,6 +97,43 @@ def test_what_rounding_may_conceal_is_not_called_the_same(tmp_path: Path) -> Non
     assert run.returncode == 0
 
 
+TIES = """
+import torch
+
+def of_ties(number):
+    def backend(graph, inputs):
+        return lambda *given: tuple(
+            each if each.is_floating_point() else torch.full_like(each, number) for each in graph(*given)
+        )
+    return backend
+
+def largest(x):
+    return (x * 1.1 / 1.1).argmax(-1)
+
+x = torch.rand(256)
+x[3] = x[12] = 2.0
+for backend in (of_ties(12), of_ties(7), of_ties(200), "inductor"):
+    torch.compile(largest, backend=backend)(x)
+    torch._dynamo.reset()
+"""
+
+
+def test_an_index_that_rounding_decides_is_one_of_the_ties(tmp_path: Path) -> None:
+    """Another index is not called the same; far from the ties it differs."""
+    program = tmp_path / "ties.py"
+    program.write_text(TIES, encoding="utf-8")
+    status, calls = compared(str(program))
+    assert [(each.get("compared", True), each["same"]) for each in calls] == [
+        (True, True),
+        (False, False),
+        (True, False),
+        (True, True),
+    ]
+    assert "rounding decides integers" in calls[1]["verdict"]
+    assert ["compiled" in each["lines"][0] for each in calls] == [True, False, True, True]
+    assert status == 1
+
+
 ONE_PERCENT = """
 import torch
 

@@ -241,6 +241,9 @@ def body_of(
     lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
     if lines_differ:
         verdict = "unknown. The results match, but some lines differ when the graph is compiled to return all results."
+    undecided = 0 if fault is not None or lines_differ else sum(each.undecided for each in comparison.of_outputs)
+    if undecided:
+        verdict = f"rounding decides integers of the results, and no run gives the compiled ones: {undecided}."
     place = None if fault is None else line_at_fault(fault)
     return ComparisonBody(
         function=name_of_call(cached_call),
@@ -249,7 +252,8 @@ def body_of(
         call=call.graph.calls,
         token=call.token,
         verdict=verdict,
-        same=fault is None and not lines_differ,
+        same=fault is None and not lines_differ and not undecided,
+        compared=not undecided,
         outputs=_deviation(comparison.worst),
         stage=None if fault is None else fault.stage or backend,
         part=None if fault is None else fault.part,
@@ -512,6 +516,7 @@ _ALREADY = "Compiled up to that stage, the graph already differs from eager."
 
 def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
     lines: dict[tuple[str, int], ComparedLine] = {}
+    undecided: list[ComparedLine] = []
     for node in _nodes(comparison, fault):
         places = [each for each in places_of(node) if not is_torch_file(each[0].path)] or places_of(node)[:1]
         if not node.op.startswith("call_") or not places:
@@ -524,6 +529,11 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
         line.operations.append(target_name(node))
         if node in comparison.by_node:
             line.compiled = _worse(line.compiled, _deviation(comparison.by_node[node]))
+            if comparison.by_node[node].undecided:
+                undecided.append(line)
+    for line in undecided:
+        if line.compiled is not None and line.compiled.same:
+            line.compiled = None
     if fault is not None and fault.stored is not None and fault.line is not None:
         place = Place(*fault.line, 1)
         line = lines.setdefault(fault.line, _line(place, _function_at(comparison, place), None))

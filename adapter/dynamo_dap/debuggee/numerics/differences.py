@@ -49,6 +49,9 @@ _SHOWN = 1e-3
 """From this part of the largest element on, an error within rounding is shown in percent."""
 _FEWEST = 8
 """The bias of fewer elements is not judged."""
+DISTURBED_RUNS = 8
+_RUNS_FOR_DECISIONS = 40
+"""So many disturbed runs are made if those do not have all integers of the compiled result."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Difference:
     """The eager value's largest error against float64."""
     reason: str = ""
     """Why the values differ, if not by the size of finite elements."""
+    undecided: int = 0
+    """How many integers depend on rounding and were given by no run. They prove neither a defect nor equality."""
     rounding: str | None = None
     """The errors of a result that only rounding is known to explain, relative to the largest element; None if small."""
 
@@ -95,8 +100,11 @@ class Referee(Protocol):
     def exact(self) -> object:
         """Return the result of a float64 run, or None."""
 
-    def disturbed(self) -> Sequence[object]:
-        """Return results of float64 runs that change each operation's result by one rounding error of its type."""
+    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
+        """Return results of float64 runs that change each operation's result by one rounding error of its type.
+
+        Gradients have no more than the default ``count``.
+        """
 
 
 def difference(reference: object, other: object, referee: Referee | None = None) -> Difference:
@@ -151,7 +159,7 @@ def _judged(reference: Tensor, other: Tensor, referee: Referee | None) -> Differ
         return replace(found, is_same=bool((apart <= _allowed_without_referee(one, reference.dtype)).all()))
     exact = widened(exact.detach())
     if not (reference.is_floating_point() or reference.is_complex()):
-        return replace(found, is_same=_is_same_decision(apart, one, exact, referee))
+        return _judged_decision(found, one, two, exact, referee)
     return _judged_by(exact, one, two, apart, found, reference.dtype, referee)
 
 
@@ -274,13 +282,39 @@ def _common(errors: Tensor) -> float:
     return float(errors.flatten().quantile(_COMMON))
 
 
-def _is_same_decision(apart: Tensor, one: Tensor, exact: Tensor, referee: Referee) -> bool:
-    """Return whether rounding explains different integers or booleans: a disturbed run also differs."""
-    decided = one == exact
-    for each in referee.disturbed():
-        if has_own_memory(each) and each.shape == one.shape:
-            decided = decided & (widened(each.detach()) == exact)
-    return not bool(((apart > 0) & decided).any())
+def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor, referee: Referee) -> Difference:
+    """Judge integers and booleans that differ: right is what some run gives, wrong what rounding cannot decide.
+
+    An integer that no run gives is wrong if all runs agree, or if it is far from all and more runs give nothing new.
+    """
+    torch = sys.modules["torch"]
+
+    def results(count: int) -> list[Tensor]:
+        runs = [each for each in referee.disturbed(count) if has_own_memory(each) and each.shape == one.shape]
+        return [exact, one, *(widened(each.detach()) for each in runs)]
+
+    def unknown(known: Sequence[Tensor]) -> Tensor:
+        return functools.reduce(torch.logical_and, [each != two for each in known])
+
+    known = results(DISTURBED_RUNS)
+    is_open = unknown(known)
+    if not bool(is_open.any()):
+        return replace(found, is_same=True)
+    if not bool(_is_decided([each[is_open] for each in known]).any()):
+        known = results(_RUNS_FOR_DECISIONS)
+        is_open = unknown(known)
+    values = torch.stack([each[is_open] for each in known])
+    low, high = values.amin(0), values.amax(0)
+    is_far = (two[is_open] - two[is_open].clamp(low, high)).abs() > (high - low) * _OF_NOISE
+    repeats = torch.stack([(values == each).sum(0) > 1 for each in values]).all(0)
+    if bool((_is_decided(values) | (is_far & repeats)).any()):
+        return found
+    return replace(found, is_same=True, undecided=int(is_open.sum()))
+
+
+def _is_decided(known: Sequence[Tensor]) -> Any:
+    """Return for each element whether all results have the same."""
+    return functools.reduce(sys.modules["torch"].logical_and, [each == known[0] for each in known])
 
 
 def widened(value: Tensor) -> Tensor:

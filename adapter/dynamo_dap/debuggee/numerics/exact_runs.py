@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodies_run_by
-from dynamo_dap.debuggee.numerics.differences import Referee, widened
+from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, Referee, widened
 from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, target_name
@@ -25,7 +25,6 @@ from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.protocol.texts import named_first_line_of
 
-DISTURBED_RUNS = 8
 _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilinear", "dot", "mv")
 """Parts of the names of operations whose results are sums of products."""
 _REDUCTIONS = ("sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "loss", "entropy", "prod", "pool")
@@ -111,7 +110,7 @@ class _Runs:
 
     def __init__(self, problems: dict[str, None] | None = None) -> None:
         self._exact: ExactRun | None = None
-        self._disturbed: list[ExactRun] | None = None
+        self._disturbed: list[ExactRun] = []
         self.problems: dict[str, None] = {} if problems is None else problems
         """Why results were judged without a float64 run, in order."""
 
@@ -121,11 +120,10 @@ class _Runs:
             self._exact = self._tried(None)
         return self._exact
 
-    def disturbed(self) -> Sequence[ExactRun]:
+    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[ExactRun]:
         """Return runs in which each result is disturbed by its own type's rounding."""
-        if self._disturbed is None:
-            self._disturbed = [self._tried(seed) for seed in range(DISTURBED_RUNS)]
-        return self._disturbed
+        self._disturbed += [self._tried(seed) for seed in range(len(self._disturbed), count)]
+        return self._disturbed[:count]
 
     def referee(self, name: str) -> Referee:
         """Return the referee for the results of a node."""
@@ -209,8 +207,8 @@ class _OfNode:
     def exact(self) -> object:
         return self._runs.exact().get(self._name)
 
-    def disturbed(self) -> Sequence[object]:
-        return [run.get(self._name) for run in self._runs.disturbed()]
+    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
+        return [run.get(self._name) for run in self._runs.disturbed(count)]
 
 
 @dataclass(frozen=True)

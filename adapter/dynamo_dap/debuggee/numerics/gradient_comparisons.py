@@ -309,7 +309,7 @@ class _OfRuns:
         run = self._runs.exact()
         return None if run is None else _dense(self._ask(run))
 
-    def disturbed(self) -> Sequence[object]:
+    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
         return [_dense(self._ask(run)) for run in self._runs.disturbed()]
 
 
