@@ -92,6 +92,62 @@ def test_log_messages_and_hit_counts_count_each_execution_once(session: Session,
     assert said == [f"x is {value}.0" for value in (2, 7, 3, 9, 4, 11)]
 
 
+SKIPPED = """
+import torch
+
+def scaled(x, n):
+    y = x * n  #@scaled
+    for _ in range(2):
+        torch._dynamo.graph_break()
+        y = y + 1  #@added
+    return y
+
+def outer(x):
+    a = x + 1  #@first
+    for number in (2, 3):
+        a = scaled(a, number)  #@called
+        print("number", number)
+    return a
+
+compiled = torch.compile(outer, backend="eager")
+for call in range(2):
+    compiled(torch.full((2,), call + 1.0))
+"""
+
+
+def skipped(folder: Path) -> Fixture:
+    program = Fixture(folder / "skipped.py")
+    program.path.write_text(SKIPPED, encoding="utf-8")
+    return program
+
+
+def test_a_skipped_function_stops_once_per_execution(session: Session, tmp_path: Path) -> None:
+    """Dynamo traces a part of it, then it runs as ordinary Python, as do the helpers that it calls."""
+    session.launch(skipped(tmp_path), "first", "called", "scaled", "added")
+    expected = ["first", *["called", "scaled", "added", "added"] * 2] * 2
+    stops = [session.wait_for_stop("breakpoint").marker]
+    stops += [session.go_on().marker for _ in expected[1:]]
+    assert stops == expected
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "number 2\nnumber 3\n" * 2
+
+
+def test_messages_and_hit_counts_of_a_skipped_function(session: Session, tmp_path: Path) -> None:
+    """As for stops; a function breakpoint on a helper counts each call."""
+    program = skipped(tmp_path)
+    with session.launching(program):
+        session.set_breakpoints(
+            program,
+            SourceBreakpoint(line=program.line("called"), log_message="a is {a[0].item()}", hit_condition=">0"),
+            SourceBreakpoint(line=program.line("added"), hit_condition="3"),
+        )
+    stop = session.wait_for_stop("breakpoint", at="added")
+    assert stop.frame.evaluate("y[0].item()").text == "18.0"
+    assert session.run_to_end() == 0
+    said = [line for line in session.output().splitlines() if line.startswith("a is")]
+    assert said == [f"a is {value}.0" for value in (2, 6, 3, 8)]
+
+
 ENDING = """
 import torch
 

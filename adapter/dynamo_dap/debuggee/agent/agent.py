@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.agent.engine import (
     EntryReader,
     Hooks,
     InstructionEngine,
+    ReportingEngine,
     NoEagerDebugger,
     NoProcess,
     Process,
@@ -198,6 +199,11 @@ class Agent:
     def instruction_engine(self) -> InstructionEngine | None:
         """The engine that stops at instructions; None before it was added."""
         return next((engine for engine in self.engines if isinstance(engine, InstructionEngine)), None)
+
+    def take_reported(self, frame: types.FrameType, *, enters: bool) -> bool:
+        """Return whether an engine has reported the breakpoint that ``frame`` reaches: see ``ReportingEngine``."""
+        engines = [engine for engine in self.engines if isinstance(engine, ReportingEngine)]
+        return any(engine.take_reported(frame, enters=enters) for engine in engines)
 
     @property
     def _hooks(self) -> tuple[Hooks, ...]:

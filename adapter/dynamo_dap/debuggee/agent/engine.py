@@ -103,6 +103,17 @@ class CodePatcher(Protocol):
         """Revert patches, so that calls run what Dynamo generated. Raises ``RequestError`` if nothing was changed."""
 
 
+@runtime_checkable
+class ReportingEngine(Protocol):
+    """An engine that may stop at a line before the line runs as ordinary Python."""
+
+    def take_reported(self, frame: types.FrameType, *, enters: bool) -> bool:
+        """Return whether this execution of the line that ``frame`` reaches has stopped already; count it only once.
+
+        ``enters``: it reaches a function breakpoint. Runs on the frame's thread.
+        """
+
+
 class NoSuchCompile(Exception):
     """A requested compile or graph does not exist; the message says which."""
 

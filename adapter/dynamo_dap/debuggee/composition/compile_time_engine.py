@@ -104,6 +104,17 @@ class CompileTimeEngine:
         self._lowering_stops.close()
         self._value_stops.close()
 
+    def take_reported(self, frame: types.FrameType, *, enters: bool) -> bool:
+        """Return whether a trace has reported the breakpoint that ``frame`` reaches: see ``ReportingEngine``."""
+        host = self._host
+        if host.options.pause_on_restart:
+            return False
+        if enters:
+            reached: Sequence[LineBreakpoint] = host.breakpoints.functions
+        else:
+            reached = (host.breakpoints.lines_in(frame.f_code.co_filename) or {}).get(frame.f_lineno, ())
+        return bool(reached) and self._stops.visits.take_reported_by(frame, {each.id for each in reached})
+
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
 
     def _on_line_instruction(self, frame: TracedFrame) -> None:

@@ -98,6 +98,7 @@ class DebugpyDebugger:
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
         pydevd_passing.pass_frames(restores_state)
+        pydevd_passing.pass_reported(lambda frame, enters: self._agent.take_reported(frame, enters=enters))
         presentation = Presentation(lambda: self._agent.is_for_vs_code)
         if not pydevd_variables.present_values(presentation, lambda: self.is_active):
             self._agent.print(

@@ -62,6 +62,9 @@ def _never(*_: object) -> bool:
 
 _are_unconditional_off: Callable[[], bool] = _never
 _is_frame_passed: Callable[[types.FrameType], bool] = _never
+_take_reported: Callable[[types.FrameType, bool], bool] = _never
+_latest = threading.local()
+"""``breakpoint``: the one whose message the thread has handled, and whether a trace had reported it."""
 
 
 def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
@@ -84,6 +87,17 @@ def pass_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
     _wrap_breakpoints()
 
 
+def pass_reported(take_reported: Callable[[types.FrameType, bool], bool]) -> None:
+    """Skip breakpoints that have been reported, but count their hits.
+
+    ``take_reported`` is called once for each, with its frame and whether it is a function breakpoint. For the life of
+    the process; the ``take_reported`` of the last call counts.
+    """
+    global _take_reported
+    _take_reported = take_reported
+    _wrap_breakpoints()
+
+
 @functools.cache
 def _wrap_breakpoints() -> None:
     breakpoints = importlib.import_module("_pydevd_bundle.pydevd_breakpoints")
@@ -95,13 +109,28 @@ def _wrap_breakpoints() -> None:
     ) -> object:
         if _is_passed(pybreakpoint, new_frame):
             return False
+        if is_reported(pybreakpoint, new_frame):
+            pybreakpoint.handle_hit_condition(new_frame)
+            return False
         return not _is_conditional(pybreakpoint) or evaluate(self, info, pybreakpoint, new_frame)
 
     def handle_breakpoint_expression(self: object, pybreakpoint: Any, info: object, new_frame: types.FrameType) -> None:
-        if not _is_passed(pybreakpoint, new_frame):
+        if not _is_passed(pybreakpoint, new_frame) and not is_reported(pybreakpoint, new_frame, keep=True):
             log(self, pybreakpoint, info, new_frame)
 
-    for kind in (breakpoints.LineBreakpoint, breakpoints.FunctionBreakpoint):
+    def is_reported(pybreakpoint: object, frame: types.FrameType, *, keep: bool = False) -> bool:
+        """Return whether the breakpoint was reported. debugpy handles its message first, then its condition."""
+        if not isinstance(pybreakpoint, kinds):
+            return False
+        known, _latest.breakpoint = getattr(_latest, "breakpoint", None), None
+        is_known = known is not None and known[0] is pybreakpoint
+        found = known[1] if is_known else _take_reported(frame, isinstance(pybreakpoint, kinds[1]))
+        if keep:
+            _latest.breakpoint = pybreakpoint, found
+        return bool(found)
+
+    kinds = (breakpoints.LineBreakpoint, breakpoints.FunctionBreakpoint)
+    for kind in kinds:
         kind.has_condition = True  # so that debugpy asks for each
     pydb.handle_breakpoint_condition = handle_breakpoint_condition
     pydb.handle_breakpoint_expression = handle_breakpoint_expression

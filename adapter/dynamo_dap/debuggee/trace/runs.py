@@ -18,7 +18,7 @@ import threading
 import types
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -27,7 +27,12 @@ from dynamo_dap.debuggee.agent.stepping import Changes
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, current_replay
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity, compile_identity, frame_below_trace
+from dynamo_dap.debuggee.torch_api.traced.translator import (
+    UNKNOWN_COMPILE,
+    CompileIdentity,
+    compile_identity,
+    frame_below_trace,
+)
 from dynamo_dap.debuggee.trace.code_facts import CodeFacts
 from dynamo_dap.protocol.contract import COMPILE_TIME
 
@@ -178,6 +183,17 @@ class ProgressOfTraces:
             return False
         owed[visit] -= 1
         return True
+
+    def take_reported_by(self, frame: types.FrameType, breakpoints: Collection[int]) -> bool:
+        """Return whether a trace reported one of ``breakpoints``, which ``frame`` reaches as ordinary Python.
+
+        It runs there because Dynamo has skipped its function, or a function that called it.
+        """
+        if compile_identity().compile_id != UNKNOWN_COMPILE or not self.are_owed(frame):
+            return False
+        code = id(frame.f_code)
+        reported = {visit[0]: visit for visit in self._of_thread.owed if visit[0] in breakpoints and visit[1] == code}
+        return any([self.take_reported(visit) for visit in reported.values()])
 
     def final_visits(self) -> Counter[Visit] | None:
         """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same."""

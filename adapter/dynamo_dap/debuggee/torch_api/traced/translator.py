@@ -77,6 +77,8 @@ class CompileIdentity:
     attempt: int
 
 
+UNKNOWN_COMPILE = "?"
+"""The compile id where no trace runs."""
 EARLIER_REASONS = "dynamo_dap_earlier_reasons"
 """Our own attribute of the ``CompileContext`` of an abandoned attempt."""
 
@@ -89,7 +91,7 @@ def compile_identity() -> CompileIdentity:
             call = replayed_call()
             compile_id = str(context.compile_id) if call is None else call.compile_id
             return CompileIdentity(compile_id, int(getattr(context, "attempt", 0) or 0))
-    return CompileIdentity("?", 0)
+    return CompileIdentity(UNKNOWN_COMPILE, 0)
 
 
 def restart_reasons(top: types.FrameType) -> Sequence[str]:
