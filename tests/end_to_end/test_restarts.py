@@ -174,6 +174,51 @@ def test_the_line_of_a_break_stops_once_if_the_rest_runs_as_ordinary_python(sess
     assert session.output("stdout") == "2.0\n4.0\n6.0\n"
 
 
+REST = """
+import torch
+
+def text(value):
+    return f"{value:.1f}"
+
+@torch.compile(backend="eager")
+def shown(x):
+    y = x + 1  #@first
+    print(text(y.sum().item()))  #@broken
+    names = ["a"]  #@names
+    print(names)  #@printed
+    return y  #@last
+
+for call in range(3):
+    shown(torch.full((2,), call + 0.0))  #@call
+"""
+
+
+def test_next_over_breaks_of_a_cached_call_goes_to_each_line(session: Session, tmp_path: Path) -> None:
+    """The rest after the second break runs as ordinary Python. The helper on the line of a break is stepped over."""
+    program = Fixture(tmp_path / "rest.py")
+    program.path.write_text(REST, encoding="utf-8")
+    session.launch(program, "first")
+    session.wait_for_stop("breakpoint", at="first")
+    for _ in range(2):
+        session.go_on(at="first")
+        for marker in ("broken", "names", "printed", "last", "call"):
+            session.next(at=marker)
+    assert session.run_to_end() == 0
+
+
+def test_step_out_before_a_break_goes_to_the_caller(session: Session, tmp_path: Path) -> None:
+    """It does not end in the rest of the function that it leaves."""
+    program = Fixture(tmp_path / "rest.py")
+    program.path.write_text(REST, encoding="utf-8")
+    session.launch(program, "first")
+    session.wait_for_stop("breakpoint", at="first")
+    session.go_on(at="first")
+    session.resume("stepOut")
+    session.wait_for_stop("step", at="call")
+    session.go_on(at="first")
+    assert session.run_to_end() == 0
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [({}, ["1.0", "2.0", "3.0"]), ({"condition": "y[0] > 1"}, ["2.0", "3.0"]), ({"hit_condition": "2"}, ["2.0"])],

@@ -247,6 +247,9 @@ class EagerDebugger(Protocol):
         Without a ``step`` the user chose to continue: cancel a step in progress here.
         """
 
+    def step_into_next_call(self) -> None:
+        """Make the step in progress end in the next user function that the calling thread runs as ordinary Python."""
+
     def stop_at(self, frame: types.FrameType | None) -> None:
         """Stop the calling thread once it is back in ``frame``, which called ``breakpoint()``.
 
@@ -285,6 +288,9 @@ class NoEagerDebugger:
         yield
 
     def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
+        """Do nothing: no debugger has a step in progress."""
+
+    def step_into_next_call(self) -> None:
         """Do nothing: no debugger has a step in progress."""
 
     def stop_at(self, frame: types.FrameType | None) -> None:

@@ -98,6 +98,7 @@ class DebugpyDebugger:
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
         pydevd_passing.pass_frames(restores_state)
+        pydevd_passing.step_on_in_frames(restores_state)
         pydevd_passing.pass_reported(lambda frame, enters: self._agent.take_reported(frame, enters=enters))
         presentation = Presentation(lambda: self._agent.is_for_vs_code)
         if not pydevd_variables.present_values(presentation, lambda: self.is_active):
@@ -214,6 +215,12 @@ class DebugpyDebugger:
             pydevd_internals.step_in(caller)
         else:
             pydevd_internals.step_back_into_caller(callee)
+
+    def step_into_next_call(self) -> None:
+        """Make the step in progress end in the next user function that runs as ordinary Python."""
+        if self.is_active:
+            self._tracing.want()
+            pydevd_internals.step_in(None)
 
     def stop_at(self, frame: types.FrameType | None) -> None:
         """Stop at ``breakpoint()``, or (None) at the thread's next line."""

@@ -174,11 +174,44 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
 
 def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -> None:
     """Continue a step that would end in a frame that ``is_passed``, before debugpy reports or holds it."""
-    set_suspend, wait = pydb.set_suspend, pydb.do_wait_suspend
-    if hasattr(set_suspend, "is_of_passing"):
+    if hasattr(pydb.set_suspend, "is_of_passing"):
         return
-    commands = importlib.import_module("_pydevd_bundle.pydevd_comm_constants")
-    steps = (commands.CMD_STEP_INTO, commands.CMD_STEP_OVER, commands.CMD_STEP_RETURN)
+
+    def step_in(information: Any, frame: types.FrameType) -> None:
+        information.pydev_step_cmd, information.pydev_step_stop = _command("CMD_STEP_INTO"), None
+
+    _continue_steps(pydb, is_passed, step_in)
+    pydb.set_suspend.is_of_passing = True
+
+
+_LEAVING_RESTORED_STATE = "steps_of_dynamo_dap"
+"""Our own attribute of debugpy: steps do not end in the beginning of resume functions."""
+
+
+def step_on_in_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
+    """Continue a step that would end where ``is_passed`` to the next line of the frame. For the life of the process."""
+    pydb = pydevd_internals.debugger()
+    if hasattr(pydb, _LEAVING_RESTORED_STATE):
+        return
+    setattr(pydb, _LEAVING_RESTORED_STATE, True)
+
+    def step_over(information: Any, frame: types.FrameType) -> None:
+        information.pydev_step_cmd, information.pydev_step_stop = _command("CMD_STEP_OVER"), frame
+
+    _continue_steps(pydb, is_passed, step_over)
+
+
+def _command(name: str) -> int:
+    return int(getattr(importlib.import_module("_pydevd_bundle.pydevd_comm_constants"), name))
+
+
+def _continue_steps(
+    pydb: Any, is_passed: Callable[[types.FrameType], bool], set_step: Callable[[Any, types.FrameType], None]
+) -> None:
+    """Call ``set_step`` instead of ending a step in a frame that ``is_passed``."""
+    set_suspend, wait = pydb.set_suspend, pydb.do_wait_suspend
+    names = ("CMD_STEP_INTO", "CMD_STEP_OVER", "CMD_STEP_RETURN")
+    steps = {_command(name + suffix) for name in names for suffix in ("", "_MY_CODE")}
     ending = threading.local()
 
     def suspend_unless_passed(thread: object, stop_reason: int, *args: object, **kwargs: object) -> None:
@@ -192,7 +225,7 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
         end_step, ending.step = getattr(ending, "step", None), None
         if end_step is not None and is_passed(frame):
             information = thread.additional_info
-            information.pydev_step_cmd, information.pydev_step_stop = commands.CMD_STEP_INTO, None
+            set_step(information, frame)
             information.update_stepping_info()
             pydb.set_trace_for_frame_and_parents(thread.ident, frame)
             return
@@ -200,7 +233,6 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
             end_step()
         wait(thread, frame, event, *args, **kwargs)
 
-    suspend_unless_passed.is_of_passing = True  # type: ignore[attr-defined]  # a mark on the function
     pydb.set_suspend, pydb.do_wait_suspend = suspend_unless_passed, do_wait_suspend
 
 

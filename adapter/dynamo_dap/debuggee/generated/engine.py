@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Phase, RunningF
 from dynamo_dap.debuggee.generated.known_code import BadAddress, CodeGone, GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.raising import RaisedExceptions, raised_exception
-from dynamo_dap.debuggee.generated.stepping import Origin, ends_at, is_on_stack
+from dynamo_dap.debuggee.generated.stepping import Origin, begins_rest, ends_at, is_on_stack
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import (
     MARKERS,
     NOTIFICATION,
@@ -280,6 +280,9 @@ class RunTimeEngine:
             return
         if wants.everything:
             self._look_at_everything(generated, frame, index, wants)
+            step = self._host.steps.current()
+            if step is not None and begins_rest(step, generated, frame, index):
+                self._host.eager_debugger.step_into_next_call()
         if generated.continuation is not None and self._is_repeated(generated.continuation, frame, index):
             stops = [breakpoint for breakpoint in stops or () if breakpoint.mode is not None or not breakpoint.path]
             if not stops and not self._is_stepping_here():

@@ -23,11 +23,13 @@ began elsewhere ends in generated code only where that code continues the traced
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind, TracedOrigin
 from dynamo_dap.debuggee.generated.known_code import GeneratedCode
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import live_entries
 from dynamo_dap.protocol.contract import INSTRUCTIONS
 
 
@@ -61,6 +63,22 @@ def ends_at(step: Step, generated: GeneratedCode, frame: FrameType, index: int) 
         return True
     # Another frame runs: a callee of the step's frame or, after its end, any later frame.
     return not is_on_stack(origin.frame, frame)
+
+
+def begins_rest(step: Step, generated: GeneratedCode, frame: FrameType, index: int) -> bool:
+    """Return whether the code is about to call the rest after a graph break for a step that ends there.
+
+    The rest is not compiled: Dynamo traces it now, or it runs as ordinary Python.
+    """
+    if not isinstance(step.origin, TracedOrigin) or step.kind is StepKind.IN:
+        return False
+    if not step.origin.continues_in(generated.original, is_out=step.kind is StepKind.OUT):
+        return False
+    instruction = generated.table[index]
+    rest = frame.f_globals.get(instruction.value) if instruction.name == "LOAD_GLOBAL" else None
+    if not isinstance(rest, FunctionType) or resume_function(rest.__code__) is None:
+        return False
+    return not live_entries(rest.__code__)
 
 
 def _ends_in_same_frame(step: Step, origin: Origin, index: int) -> bool:

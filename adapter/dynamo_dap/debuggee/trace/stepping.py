@@ -134,12 +134,13 @@ def _ends(step: Step, origin: Origin, point: TracePoint) -> bool:
 def _ends_in_other_trace(step: Step, origin: Origin, point: TracePoint) -> bool:
     if not _enters(step, point):
         return False
-    if step.kind is not StepKind.OUT:
-        return True
     resumed = resume_function(point.frame.compiled_code)
     compiled = origin.frame.compiled_code
     before = resume_function(compiled)
-    return resumed is None or resumed.function != (before.function if before else compiled.co_name)
+    if resumed is None or resumed.function != (before.function if before else compiled.co_name):
+        return True
+    # The rest after a graph break, and what that calls.
+    return step.kind is StepKind.IN or (step.kind is StepKind.OVER and len(point.chain()) <= 1 + len(origin.callers))
 
 
 def _enters(step: Step, point: TracePoint) -> bool:
