@@ -7,11 +7,14 @@ debugger's command ``compare`` prints the same table. Runs on the command's main
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,15 +27,20 @@ from dynamo_dap.protocol.comparisons import (
     GRADIENTS,
     NEVER_COMPARED,
     NOTHING_DIFFERS,
+    RUNNING,
     ComparedLine,
     ComparisonBody,
     Deviation,
 )
+from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 _WIDTH = 120
 _TEXT = 44
 """The width of the column with the source line."""
+_POLL_SECONDS = 0.25
+_FIRST_SECONDS = 5.0
+"""From this duration on, a terminal shows which call is compared, and again after each doubling."""
 DIFFERS = 1
 """Exit status if the program ended well and something differs."""
 NOT_COMPARED = 3
@@ -49,10 +57,43 @@ def main(arguments: list[str]) -> int:
         description = msgspec.structs.replace(
             program, comparisons=str(file), compare_every=options.every, with_children=True
         )
-        status = run_program(options.python, description, prints_for_others=options.json)
+        with _showing_progress(Path(f"{file}{RUNNING}")):
+            status = run_program(options.python, description, prints_for_others=options.json)
         found = read_comparisons(file)
     _print(found, as_json=options.json, with_lines=options.lines)
     return status or _status(found)
+
+
+@contextlib.contextmanager
+def _showing_progress(file: Path) -> Iterator[None]:
+    """Print on a terminal which call the program compares, if that takes long: ``file`` names it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    is_over = threading.Event()
+    thread = own_thread("progress of comparisons", _show_progress, file, is_over)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _show_progress(file: Path, is_over: threading.Event) -> None:
+    begun, shown_at = (0, ""), _FIRST_SECONDS
+    while not is_over.wait(_POLL_SECONDS):
+        try:
+            now = file.stat().st_mtime_ns, file.read_text(encoding="utf-8")
+        except OSError:
+            continue
+        if now != begun:
+            begun, shown_at = now, _FIRST_SECONDS
+        seconds = time.time() - begun[0] / 1e9
+        if begun[1] and seconds >= shown_at:
+            shown_at *= 2
+            sys.stderr.write(f"dynamo-dap: comparing {begun[1]} ({seconds:.0f} s)\n")
+            sys.stderr.flush()
 
 
 def read_comparisons(file: Path) -> list[ComparisonBody]:

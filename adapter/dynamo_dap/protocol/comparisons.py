@@ -9,6 +9,8 @@ from msgspec import Struct
 
 GRADIENTS = "gradients"
 """In ``ComparisonBody.not_compared``: gradients are compared at the first backward pass through the call."""
+RUNNING = ".running"
+"""Suffix of the file beside the comparisons that names what the program compares now; empty between comparisons."""
 NOTHING_DIFFERS = "nothing differs."
 """The verdict on a call whose results are equal, apart from rounding."""
 NEVER_COMPARED = (

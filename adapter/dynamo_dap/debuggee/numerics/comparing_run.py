@@ -6,10 +6,11 @@ written to a file. Runs on the thread that makes the call, and on that of the ba
 
 from __future__ import annotations
 
+import contextlib
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import NotValid
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.comparisons import GRADIENTS, ComparisonBody
+from dynamo_dap.protocol.comparisons import GRADIENTS, RUNNING, ComparisonBody
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
@@ -165,7 +166,7 @@ class ComparingRun(CallObserver, CompileObserver):
         if cached_call is None:
             return
         try:
-            with as_it_began(call):
+            with self._running(_description(call, cached_call)), as_it_began(call):
                 body = self._body_of_call(call, cached_call, reused)
             self._write(body)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
@@ -177,7 +178,7 @@ class ComparingRun(CallObserver, CompileObserver):
         if cached_call is None:
             return
         try:
-            with as_it_began(call):
+            with self._running(_description(call, cached_call)), as_it_began(call):
                 self._write(_body_of_failure(call, cached_call))
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._cannot(call, cached_call, problem)
@@ -235,8 +236,9 @@ class ComparingRun(CallObserver, CompileObserver):
         if kept.passes > _MAXIMUM_PASSES:
             return
         try:
-            comparison = GradientComparison(kept, ended)
-            self._write(body_of_backward(kept, comparison, comparison.fault() if comparison.differs else None))
+            with self._running(f"the backward pass of call {kept.number} of {kept.function} [{kept.compile_id}]"):
+                comparison = GradientComparison(kept, ended)
+                self._write(body_of_backward(kept, comparison, comparison.fault() if comparison.differs else None))
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._write(body_of_lost_backward(kept, first_line_of(problem)))
 
@@ -261,6 +263,16 @@ class ComparingRun(CallObserver, CompileObserver):
             return (number - 1) % self._every == 0
         return number & (number - 1) == 0  # calls 1, 2, 4, 8, ...
 
+    @contextlib.contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        """Tell the command what is compared inside this context."""
+        file = Path(f"{self._path}{RUNNING}")
+        file.write_text(what, encoding="utf-8")
+        try:
+            yield
+        finally:
+            file.write_text("", encoding="utf-8")
+
     def _write(self, body: ComparisonBody) -> None:
         with self._lock, self._path.open("ab") as file:
             file.write(msgspec.json.encode(body) + b"\n")
@@ -275,6 +287,10 @@ class ComparingRun(CallObserver, CompileObserver):
             self._reported.add(text)
             self._report(text)
             self._write(body_without_graph(call, cached_call, reason))
+
+
+def _description(call: GraphCall, cached_call: CachedCall) -> str:
+    return f"call {call.graph.calls} of {name_of_call(cached_call)} [{cached_call.compile_id}]"
 
 
 def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> ComparisonBody:
