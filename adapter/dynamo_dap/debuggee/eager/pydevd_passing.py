@@ -122,9 +122,9 @@ def _wrap_breakpoints() -> None:
         """Return whether the breakpoint was reported. debugpy handles its message first, then its condition."""
         if not isinstance(pybreakpoint, kinds):
             return False
-        known, _latest.breakpoint = getattr(_latest, "breakpoint", None), None
-        is_known = known is not None and known[0] is pybreakpoint
-        found = known[1] if is_known else _take_reported(frame, isinstance(pybreakpoint, kinds[1]))
+        known, known_found = getattr(_latest, "breakpoint", (None, False))
+        _latest.breakpoint = None, False
+        found = known_found if known is pybreakpoint else _take_reported(frame, isinstance(pybreakpoint, kinds[1]))
         if keep:
             _latest.breakpoint = pybreakpoint, found
         return bool(found)
@@ -177,7 +177,7 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
     if hasattr(pydb.set_suspend, "is_of_passing"):
         return
 
-    def step_in(information: Any, frame: types.FrameType) -> None:
+    def step_in(information: Any, _: types.FrameType) -> None:
         information.pydev_step_cmd, information.pydev_step_stop = _command("CMD_STEP_INTO"), None
 
     _continue_steps(pydb, is_passed, step_in)

@@ -75,7 +75,7 @@ def begins_rest(step: Step, generated: GeneratedCode, frame: FrameType, index: i
     if not step.origin.continues_in(generated.original, is_out=step.kind is StepKind.OUT):
         return False
     instruction = generated.table[index]
-    rest = frame.f_globals.get(instruction.value) if instruction.name == "LOAD_GLOBAL" else None
+    rest = frame.f_globals.get(str(instruction.value)) if instruction.name == "LOAD_GLOBAL" else None
     if not isinstance(rest, FunctionType) or resume_function(rest.__code__) is None:
         return False
     return not live_entries(rest.__code__)

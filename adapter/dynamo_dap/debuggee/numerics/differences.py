@@ -293,7 +293,7 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
         runs = [each for each in referee.disturbed(count) if has_own_memory(each) and each.shape == one.shape]
         return [exact, one, *(widened(each.detach()) for each in runs)]
 
-    def unknown(known: Sequence[Tensor]) -> Tensor:
+    def unknown(known: Sequence[Tensor]) -> Any:
         return functools.reduce(torch.logical_and, [each != two for each in known])
 
     known = results(DISTURBED_RUNS)

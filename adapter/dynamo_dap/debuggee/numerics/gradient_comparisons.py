@@ -18,8 +18,8 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.body_faults import ALONE, first_difference
 from dynamo_dap.debuggee.numerics.changed_graphs import Use, expanded, with_zeros
 from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder, part_at_fault
-from dynamo_dap.debuggee.numerics.differences import Difference, difference, widened
-from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, not_in_float64, widened_graph
+from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, Difference, difference, widened
+from dynamo_dap.debuggee.numerics.exact_runs import Noise, not_in_float64, widened_graph
 from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
 from dynamo_dap.debuggee.recording.function_names import name_of_call

@@ -193,7 +193,7 @@ class ProgressOfTraces:
             return False
         code = id(frame.f_code)
         reported = {visit[0]: visit for visit in self._of_thread.owed if visit[0] in breakpoints and visit[1] == code}
-        return any([self.take_reported(visit) for visit in reported.values()])
+        return sum(self.take_reported(visit) for visit in reported.values()) > 0
 
     def final_visits(self) -> Counter[Visit] | None:
         """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same."""
