@@ -481,3 +481,34 @@ def test_a_setting_that_leads_to_another_condition_is_tried_with_its_checks(tmp_
     assert "torch._check(kept.shape[0] != 0)" in right
     assert _row(right, "graph breaks") == ["1", "0"]
     assert "the result is the same" in right
+
+
+CRASHING = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def scaled(x):
+    return x * x.sum().item()
+
+
+print(scaled(torch.ones(3)))
+if torch._dynamo.config.capture_scalar_outputs:
+    raise RuntimeError("no scalars here")
+"""
+
+
+def test_report_tries_each_suggestion_and_reports_a_crash(tmp_path: Path) -> None:
+    """The setting avoids the graph break, but the program fails with it."""
+    crashing = tmp_path / "crashing.py"
+    crashing.write_text(CRASHING, encoding="utf-8")
+    records = tmp_path / "records"
+    run(crashing, records)
+    words = [*own_command(), "report", "--try"]
+    environment = {**os.environ, RECORDS_VARIABLE: str(records)}
+    tried = subprocess.run(
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert _row(tried.stdout, "graph breaks") == ["1", "0"], tried.stderr + tried.stdout
+    assert "it crashes with RuntimeError: no scalars" in tried.stdout
+    assert "It helps" not in tried.stdout
