@@ -51,7 +51,7 @@ _FEWEST = 8
 """The bias of fewer elements is not judged."""
 DISTURBED_RUNS = 8
 _RUNS_FOR_DECISIONS = 40
-"""So many disturbed runs are made if those do not have all integers of the compiled result."""
+"""The number of disturbed runs if the first ones do not have all integers of the compiled result."""
 
 
 @dataclass(frozen=True)
