@@ -40,7 +40,7 @@ test("breakpoints that never stopped are named at the end, and the logs of it ar
 
     await editor.goToLine(6);
     await vscode.command("torch.compile: Diagnose Breakpoint");
-    await expect(page.locator(".notification-toast", { hasText: /Line 6: .*; it stopped 1 times/ })).toBeVisible();
+    await expect(page.locator(".notification-toast", { hasText: /Line 6: .*; it stopped once/ })).toBeVisible();
     await editor.goToLine(10);
     await vscode.command("torch.compile: Diagnose Breakpoint");
     await expect(page.locator(".notification-toast", { hasText: /Line 10: .*it has not stopped/ })).toBeVisible();

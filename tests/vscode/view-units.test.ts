@@ -35,7 +35,7 @@ test("what several compiles report of a line is one finding, errors first", () =
         ["Recompiled: n == 1", 4],
         ["Graph break: Data-dependent branching", 3],
     ]);
-    expect(found[1]?.details).toEqual(["It was 1 and is 2 now.", "In f [0/1]"]);
+    expect(found[1]?.details).toEqual(["A guard of [0/0] failed (then 1, now 2)", "In f [0/1]"]);
     expect(found[2]?.details).toEqual(["Use torch.where", "In f [0/1]", "In f [0/2]"]);
 });
 

@@ -78,6 +78,17 @@ function diagnose(outcomes: BreakpointOutcomes | undefined, where: LineInMenu | 
     }
 }
 
+function stopsText(stops: number): string {
+    switch (stops) {
+        case 0:
+            return vscode.l10n.t("it has not stopped");
+        case 1:
+            return vscode.l10n.t("it stopped once");
+        default:
+            return vscode.l10n.t("it stopped {0} times", stops);
+    }
+}
+
 /** Says what is known of the breakpoint at a line, which VS Code counts from 0. */
 function diagnosis(uri: vscode.Uri, line: number, outcomes: BreakpointOutcomes | undefined): string {
     const place = vscode.l10n.t("Line {0}", line + 1);
@@ -97,7 +108,7 @@ function diagnosis(uri: vscode.Uri, line: number, outcomes: BreakpointOutcomes |
     }
     const facts = [
         known.isBound ? vscode.l10n.t("the breakpoint is bound") : vscode.l10n.t("the breakpoint is not bound"),
-        known.stops > 0 ? vscode.l10n.t("it stopped {0} times", known.stops) : vscode.l10n.t("it has not stopped"),
+        stopsText(known.stops),
         ...(known.message === undefined ? [] : [known.message]),
         ...(set.condition ? [vscode.l10n.t("it stops only if {0}", set.condition)] : []),
         ...(set.hitCondition ? [vscode.l10n.t("its hit condition is {0}", set.hitCondition)] : []),

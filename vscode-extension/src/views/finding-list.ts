@@ -34,7 +34,9 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
         add(localized("Compile failed: {0}", firstLine(compile.problem ?? localized("torch reports no reason"))), undefined, "error", []);
     }
     for (const failure of compile.failures ?? []) {
-        const values = failure.valueThen === undefined ? undefined : localized("It was {0} and is {1} now.", failure.valueThen, failure.valueNow ?? localized("unknown"));
+        const { valueThen, valueNow } = failure;
+        // As a record says it: what both report is shown once.
+        const values = valueThen === undefined || valueNow === undefined ? undefined : localized("A guard of [{0}] failed (then {1}, now {2})", failure.compileId, valueThen, valueNow);
         add(localized("Recompiled: {0}", failure.text ?? failure.expression), failure.place, "warning", [values, failure.hint]);
     }
     for (const found of compile.breaks) {
