@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.agent.conditions import Conditions, InvalidCondition, p
         ("< 3", [1, 2]),
         ("<=3", [1, 2, 3]),
         ("% 2", [2, 4]),
+        ("> 0", [1, 2, 3, 4, 5]),
     ],
 )
 def test_a_hit_condition_is_met(text: str, met: list[int]) -> None:
@@ -77,6 +78,7 @@ def test_texts_of_a_breakpoint_are_parsed_together() -> None:
         ("x >", None, None),
         ("x = 1", None, None),
         ("(" * 5000, None, None),
+        ("- " * 100_000 + "1", None, None),
         (None, "% 0", None),
         (None, None, "{"),
     ],

@@ -292,8 +292,6 @@ def _apply(instruction: Instruction, operands: tuple[Expression, ...], count: in
         return moved
     if count == 0:
         return ()
-    if instruction.name in _KEEPS_LOWER:
-        return operands[:count]  # the container stays the same, with another item in it
     if instruction.name == "FOR_ITER":
         return (*operands, *(Expression(_UNKNOWN, instruction, operands) for _ in range(count - len(operands))))
     texts = _texts(instruction, operands, count)
@@ -320,7 +318,7 @@ def _moved(instruction: Instruction, operands: tuple[Expression, ...]) -> tuple[
         return (operands[-1], *operands[:-1])
     if name in ("DUP_TOP", "DUP_TOP_TWO"):
         return (*operands, *operands)
-    if name in _KEEPS_LOWER and instruction.argument is not None:
+    if name in _KEEPS_LOWER:  # the container stays the same, with another item in it
         return operands[: len(operands) - (2 if name == "MAP_ADD" else 1)]
     return None
 
