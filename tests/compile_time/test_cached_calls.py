@@ -455,6 +455,8 @@ CONDITIONS = [
     ("line 1", "x.shape[0] == 7 and x.dim() == 2", 1),
     ("line 2", "y.max() > 1e9 and (y / 0).isinf().all()", 1),
     ("line 2", "self.factor > 5 and y.sum() > 1e9", 5),
+    ("line 1", "max(step, 3) == 100 or len(x) == 100", 1),
+    ("line 1", "x.data_ptr() == 0", 5),
     ("line 1", "x.requires_grad", 5),
     ("line 1", "len(str(step)) == 5", 5),
     ("line 1", "getattr(self, 'factor') == 3.0", 5),
@@ -514,6 +516,25 @@ def test_the_elements_of_a_logged_tensor_are_those_of_the_call(scaler: Calls) ->
     logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
     assert scaler.traced == 1
     assert [text.rpartition(" = ")[2] for text in logged[-2:]] == ["[12.0, 12.0, 12.0]", "[14.0, 14.0, 14.0]"]
+
+
+def test_a_tensor_that_a_log_message_chooses_is_that_of_the_call(scaler: Calls) -> None:
+    """Its text without elements, which are too many, differs from call to call."""
+    scaler.size_at = lambda step: 100 + step
+    message = "{y if y.sum() > 1000 else y.double()}"
+    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message=message))
+    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
+    assert len(logged) == 6
+    assert ["f64" if "f64" in text else "f32" for text in logged[1:]] == ["f64", "f64", "f32", "f32", "f32"]
+
+
+def test_a_log_message_that_fails_in_a_later_call_says_so(scaler: Calls) -> None:
+    """There are three elements: ``step`` is 5 when the index is too large."""
+    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{x[step - 2].sum()}"))
+    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
+    assert len(logged) == 6
+    assert [text.rpartition(" = ")[2] for text in logged[1:3]] == ["3.0", "4.0"]
+    assert all("IndexError" in text for text in logged[3:])
 
 
 @pytest.mark.parametrize("name", ["on_instruction", "begins"])
@@ -579,6 +600,8 @@ class Calls:
 
     host: Any
     dynamic: bool | None = True
+    size_at: Callable[[int], int] = lambda step: 3
+    """The size of the tensor at a step."""
     traced: int = 0
     stops: list[str] = field(default_factory=list)
 
@@ -601,7 +624,7 @@ class Calls:
             compiled = torch.compile(Scaler(), backend="eager", dynamic=self.dynamic)
             for step in range(2, 8):
                 on_call()
-                compiled(torch.full((3,), float(step)), step)
+                compiled(torch.full((self.size_at(step),), float(step)), step)
         finally:
             host.engine.close()
             tracing.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, difference
+from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, difference, zeros_of_other_sign
 
 COUNT = 16
 SIDES = [(-1.0) ** at for at in range(COUNT)]
@@ -21,6 +21,8 @@ LARGE_FIRST = [100.0] + [1.0] * (COUNT - 1)
 """Elements of the exact result: an error of the first one does not permit one of another."""
 ONE_STEP = [2.0**-7] * COUNT
 """The step between two bfloat16 numbers at one."""
+LARGE_STEP = 2.0**-14
+"""The step between two float32 numbers at 1000."""
 
 
 def only(at: int, error: float) -> list[float]:
@@ -77,6 +79,9 @@ CASES = {
     # The error of runs in which each result is disturbed.
     "as far as disturbed runs": Case(True, to_both_sides(5e-5), runs=[to_both_sides(1e-5)]),
     "farther than disturbed runs": Case(False, to_both_sides(7e-5), runs=[to_both_sides(1e-5)]),
+    "two elements farther than disturbed runs": Case(
+        False, [0.0, 1e-4, -1e-4] + [0.0] * 13, runs=[to_both_sides(1e-5)]
+    ),
     "each element as far as in some run": Case(
         False, to_both_sides(5e-4)[:8], [0.0] * 8, [1.0] * 8, [only(at, 1e-4)[:8] for at in range(8)]
     ),
@@ -93,6 +98,18 @@ CASES = {
     "float32, to one side": Case(False, [6e-6] * COUNT, to_both_sides(3e-6), runs=[to_both_sides(1e-6)]),
     "seven elements, to one side": Case(
         True, ONE_STEP[:7], [0.0] * 7, [1.0] * 7, runs=[to_both_sides(1e-3)[:7]], dtype=torch.bfloat16
+    ),
+    "bfloat16, to one side, without runs": Case(True, ONE_STEP, dtype=torch.bfloat16),
+    # The same, where elements are far from one.
+    "large elements, to one side": Case(
+        False, [6e-3] * COUNT, to_both_sides(3e-3), [1000.0] * COUNT, runs=[to_both_sides(1e-3)]
+    ),
+    "large elements, to one side no farther than eager to both": Case(
+        True,
+        [50 * LARGE_STEP, 40 * LARGE_STEP] * 8,
+        to_both_sides(48 * LARGE_STEP),
+        [1000.0] * COUNT,
+        runs=[to_both_sides(1e-3)],
     ),
     # NaN and Inf.
     "NaN in the compiled result": Case(False, only(3, math.nan), to_both_sides(1e-2)),
@@ -139,3 +156,147 @@ def test_integers_that_rounding_decides(compiled: int, runs: list[list[int]], sa
     known = Known(Case(same, [], exact=[3.0], runs=runs))
     found = difference(torch.tensor([3]), torch.tensor([compiled]), known)
     assert (found.is_same, found.undecided) == (same, undecided)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Gives a float64 run and its disturbed runs. Implements ``differences.Referee``."""
+
+    right: object
+    runs: Sequence[object] = ()
+
+    def exact(self) -> object:
+        """Return the float64 result."""
+        return self.right
+
+    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
+        """Return the disturbed results."""
+        return self.runs[:count]
+
+
+def floats(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return a vector."""
+    return torch.tensor(values, dtype=dtype)
+
+
+def wrapped(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of a subclass that holds two tensors, as DTensor and others hold one."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    return TwoTensor(one, two)
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "same"),
+    [
+        (floats(1.0, 1000.0), floats(1.0 + 3e-4, 1000.0), True),
+        (floats(1.0, 1.0), floats(1.0 + 3e-4, 1.0), True),
+        (floats(1.0, 1.0), floats(1.0 + 1e-3, 1.0), False),
+        (floats(1.0, 1.0, dtype=torch.float64), floats(1.0 + 1e-6, 1.0, dtype=torch.float64), False),
+        (floats(1.0, 1e4), floats(1.0, 1e4 + 7.0), False),
+        (floats(math.inf, 1.0), floats(math.inf, 1.0 + 1e-3), False),
+        (floats(math.nan, 1.0), floats(math.nan, 1.0), True),
+        (torch.tensor([1 + 1j]), torch.tensor([1 + 1.0001j]), True),
+        (torch.tensor([1 + 1j]), torch.tensor([1 + 1.1j]), False),
+        (torch.tensor([3, 4]), torch.tensor([3, 4]), True),
+        (torch.tensor([3, 1 << 40]), torch.tensor([3, (1 << 40) + 1]), False),
+        (torch.tensor([True]), torch.tensor([False]), False),
+        (torch.empty(0), torch.empty(0), True),
+        (torch.empty(0), torch.empty(0, 1), False),
+        (floats(1.0), floats(1.0, dtype=torch.float64), False),
+        (1, 2, True),
+        (floats(1.0), 1.0, True),
+        (wrapped(floats(1.0), floats(2.0)), wrapped(floats(1.0), floats(2.0)), True),
+        (wrapped(floats(1.0), floats(2.0)), wrapped(floats(1.0), floats(2.5)), False),
+        (wrapped(floats(1.0), floats(2.0)), wrapped(floats(1.5), floats(2.0)), False),
+        (wrapped(floats(1.0), floats(2.0)), floats(1.5), True),
+    ],
+)
+def test_without_a_float64_run_the_size_of_numbers_decides(eager: object, compiled: object, same: bool) -> None:
+    assert difference(eager, compiled).is_same is same
+
+
+def test_the_worst_of_inner_tensors_is_reported() -> None:
+    found = difference(wrapped(floats(1.0), floats(2.0)), wrapped(floats(1.25), floats(4.0)))
+    assert found.largest == 2.0
+    # One that differs by more than rounding, however small, comes before a larger one that does not.
+    found = difference(wrapped(floats(1e9), floats(2.0)), wrapped(floats(1e9 + 128), floats(2.5)))
+    assert (found.is_same, found.largest) == (False, 0.5)
+
+
+def test_a_float64_run_of_another_shape_or_none_decides_nothing() -> None:
+    eager, compiled = floats(1.0, 1.0), floats(1.0 + 3e-4, 1.0)
+    assert difference(eager, compiled, Decided(None)).is_same
+    assert difference(eager, compiled, Decided(floats(1.0))).is_same
+    assert not difference(eager, compiled, Decided(floats(1.0, 1.0))).is_same
+
+
+def test_disturbed_runs_without_a_value_or_of_another_shape_are_left_out() -> None:
+    case = CASES["as far as disturbed runs"]
+    exact = torch.tensor(case.exact, dtype=torch.float64)
+    compiled = (exact + torch.tensor(case.compiled, dtype=torch.float64)).float()
+    useful = exact + torch.tensor(case.runs[0], dtype=torch.float64)
+    assert difference(exact.float(), compiled, Decided(exact, [None, exact[:1] + 1.0, useful])).is_same
+    assert not difference(exact.float(), compiled, Decided(exact, [None, exact[:1] + 1.0])).is_same
+    integers = torch.tensor([3, 4]), torch.tensor([3, 5])
+    assert not difference(*integers, Decided(integers[0].double(), [None, integers[1][1:]])).is_same
+    one_step = (exact + 2.0**-7).bfloat16()
+    assert difference(exact.bfloat16(), one_step, Decided(exact, [None, exact[:1], one_step])).is_same
+
+
+def test_a_difference_says_its_size_and_its_reason() -> None:
+    eager = floats(1.0, 2.0)
+    found = difference(eager, floats(1.0, 2.5), Decided(eager.double()))
+    assert (found.largest, found.error, found.reference_error) == (0.5, 0.5, 0.0)
+    assert found.rmse == pytest.approx(math.sqrt(0.125))
+    assert found.headline == "largest difference 0.5"
+    assert found.size == "largest difference 0.5, RMSE 0.354"
+    assert "0.5 compiled, 0 in eager" in found.text
+    alone = difference(eager, floats(1.0, 2.5))
+    assert alone.text == alone.size
+    for compiled, reason in (
+        (floats(1.0, math.nan), "1 elements are NaN in the"),
+        (floats(math.inf, math.inf), "2 elements are Inf in the"),
+        (floats(1.0), "float32[1] instead of float32[2]"),
+        (floats(1.0, 2.0, dtype=torch.float64), "float64[2] instead of float32[2]"),
+    ):
+        for one, two in ((eager, compiled), (compiled, eager)):
+            found = difference(one, two)
+            assert found.headline == found.reason
+            assert found.size.endswith(found.reason)
+            assert not found.is_same
+            assert reason in found.reason or two is eager
+    assert "in eager alone" in difference(floats(1.0, math.nan), eager).reason
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "text"),
+    [
+        # The largest element of the float64 run is 1.
+        (0.0, 0.0625, "bfloat16 rounding: 6.2 %, eager 0"),
+        (0.0625, 0.03125, None),
+        (2.0**-11, 2.0**-10, None),
+    ],
+)
+def test_a_large_error_within_rounding_is_shown_in_percent(eager: float, compiled: float, text: str | None) -> None:
+    exact = torch.tensor([1.0] * COUNT, dtype=torch.float64)
+    one, two = ((exact + torch.tensor(only(0, error), dtype=torch.float64)) for error in (-eager, -compiled))
+    found = difference(one.bfloat16(), two.bfloat16(), Decided(exact, [two, exact]))
+    assert found.is_same
+    assert found.rounding is None if text is None else text in str(found.rounding)
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "count"),
+    [
+        (floats(0.0, -0.0, 0.0, 1.0), floats(-0.0, 0.0, 0.0, -1.0), 2),
+        (floats(0.0, 0.0), floats(0.0, -1.0), 0),
+        (floats(0.0), floats(-0.0, -0.0), 0),
+        (floats(0.0), floats(-0.0, dtype=torch.float64), 0),
+        (torch.tensor([0]), torch.tensor([0]), 0),
+        (0.0, -0.0, 0),
+        (floats(0.0), -0.0, 0),
+    ],
+)
+def test_zeros_of_other_sign_are_counted_though_they_are_equal(eager: object, compiled: object, count: int) -> None:
+    assert zeros_of_other_sign(eager, compiled) == count
