@@ -173,7 +173,7 @@ CAUSES = {
     "constant": Cause(("Triton cache miss",), ("triton_constant[BLOCK]",), "constant BLOCK"),
     "signature": Cause(("Triton cache miss",), ("triton_signature[x]",), "type for x"),
     "source": Cause(("Triton cache miss",), ("triton_source",), "source of the Triton kernel"),
-    "device": Cause(("Triton cache miss",), ("triton_backend",), "Another device"),
+    "device": Cause(("Triton cache miss",), ("triton_backend",), "device or ptxas"),
 }
 TUNED = {
     "code": Cause(
@@ -310,7 +310,7 @@ def test_a_guard_on_an_object_that_a_precompiled_function_does_not_meet(tmp_path
     assert "precompile cache hit" not in guarded.results
     assert guarded.reasons == ["a guard of the saved function fails: settings.scale == 2"]  # whole text: the guard
     assert guarded.place == Place(str(tmp_path / "guarded.py"), 7)
-    assert ["serves the values" in advice for advice in guarded.advice] == [True]
+    assert ["valid for the values" in advice for advice in guarded.advice] == [True]
 
 
 def test_precompiled_functions_that_are_not_loaded(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_precompiled_functions_that_are_not_loaded(tmp_path: Path) -> None:
     inlined, moved = found.not_cached
     assert "precompile cache refused" in inlined.results
     assert "Source code changes detected for helpers" in "\n".join(inlined.reasons)
-    assert "traced function changed" in "\n".join(inlined.advice)
+    assert "traced function has changed" in "\n".join(inlined.advice)
     assert "precompile cache miss" in moved.results
     part = next(part for part in moved.parts if part.name == "precompile_line")
     assert (part.in_a, part.in_b) == ("2", "3")

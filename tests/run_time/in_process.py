@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.agent.frames import EagerFrame, Frame, walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Steps, Stop
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
+from dynamo_dap.debuggee.patching.requests import Patcher
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.protocol.options import AgentOptions
 
@@ -191,6 +192,7 @@ def debugging(script: Callable[[SeenStop], Action], **options: Any) -> Iterator[
     """Debug what runs inside; what went wrong in ``script`` comes out at the end."""
     host = ScriptedHost(script, **options)
     engine = RunTimeEngine(host)  # type: ignore[arg-type]  # it plays the agent's part
+    Patcher(engine.codes)
     host.engine = engine
     engine.update_hooks()
     try:

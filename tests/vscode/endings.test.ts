@@ -57,7 +57,12 @@ test("a program that runs on is paused, goes on, and ends by the stop button", {
     await vscode.startDebugging();
     await expect(debug.consoleRows().first(), "the program's first output").toBeVisible({ timeout: 60_000 });
     // The button: the key moves the focus until VS Code knows that the program runs.
-    await page.locator(".part.sidebar .codicon-debug-pause:not(.disabled)").click();
+    const pause = page.locator(".part.sidebar .codicon-debug-pause:not(.disabled)");
+    await expect(async () => {
+        // VS Code ignores the button until it has asked for the threads, and shows nothing of that.
+        await pause.click({ timeout: 2000 });
+        await expect(page.locator(".part.sidebar .codicon-debug-continue")).toBeVisible({ timeout: 5000 });
+    }, "the program is paused").toPass({ timeout: 30_000 });
     const stack = await debug.waitForStop(/^<module> runs_on.py /);
     const [loop, sleep] = [(await workspace.line(file, "sleep")) - 1, await workspace.line(file, "sleep")];
     expect(stack[0]).toMatch(new RegExp(`runs_on.py (${loop}|${sleep}):`));

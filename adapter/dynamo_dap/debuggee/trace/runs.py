@@ -24,7 +24,7 @@ from enum import Enum
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Changes
-from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of
+from dynamo_dap.debuggee.torch_api.code_objects.generated_code import live_entries, original_of
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, current_replay
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import (
@@ -95,6 +95,8 @@ class _Reported(threading.local):
     progress: TraceProgress | None = None
     code: weakref.ref[types.CodeType] | None = None
     """The compiled code."""
+    entries = 0
+    """How many cache entries it had before the trace."""
     caller: tuple[int, int] | None = None
     """The ``_position`` of the frame that made the call."""
     owners: tuple[weakref.ref[types.CodeType], ...] = ()
@@ -143,6 +145,8 @@ class ProgressOfTraces:
             if identity.attempt == 0:
                 self.settle()
             self._of_thread.progress, self._of_thread.code = progress, weakref.ref(frame.compiled_code)
+            if identity.attempt == 0:
+                self._of_thread.entries = len(live_entries(frame.compiled_code))
             self._of_thread.caller = _position(frame_below_trace(sys._getframe()))
         return progress
 
@@ -167,6 +171,9 @@ class ProgressOfTraces:
             if code is not None and frame.f_code is code():
                 is_skipped = is_skipped or _position(frame.f_back) == thread.caller
             frame = frame.f_back
+        if is_skipped and code is not None and (traced := code()) is not None:
+            # With a new entry, the trace served its call, and a later call from the same place is running.
+            is_skipped = len(live_entries(traced)) <= thread.entries
         if progress is not None and code is not None:
             # Dynamo has skipped the function, so it runs as ordinary Python: its callees are traced by themselves.
             abandoned = progress.earlier_visits | progress.visits if is_skipped else progress.abandoned_visits
