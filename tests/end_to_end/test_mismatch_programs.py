@@ -9,7 +9,7 @@ import pytest
 
 from tests.client import Fixture, Session, Stop
 from tests.client.environments import need_inductor
-from tests.end_to_end.verdicts import CORRECT, FOLDER, WRONG, marked_lines
+from tests.end_to_end.verdicts import CORRECT_CALLS, FOLDER, WRONG, marked_lines
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -56,7 +56,7 @@ def test_each_wrong_program_stops_at_its_line(session: Session, program: str) ->
     assert [each for each in unmarked if marks.get(each.function, 0) is not None] == []
 
 
-@pytest.mark.parametrize("program", CORRECT)
+@pytest.mark.parametrize("program", CORRECT_CALLS)
 def test_correct_programs_do_not_stop(session: Session, program: str) -> None:
     need_inductor("functions that round otherwise")
     assert stops_in(session, program) == []
