@@ -106,6 +106,34 @@ def test_only_a_parameter_is_to_be_marked_as_dynamic(tmp_path: Path) -> None:
     assert [("before a graph break" in each, "mark_dynamic" in each) for each in changed[0].advice] == [(True, False)]
 
 
+LOGGING = """\
+import torch
+
+
+class Gate(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log = []
+
+    def forward(self, x):
+        if x.max() > 0.9:
+            x = x * 0.5
+        self.log.append(x.shape[0])
+        return x.sum(-1)
+
+
+gate = torch.compile(Gate(), backend="eager")
+for _ in range(3):
+    gate(torch.ones(4, 8))
+"""
+
+
+def test_an_attribute_was_not_computed_before_the_break(tmp_path: Path) -> None:
+    changed = [item for item in _items(tmp_path, LOGGING) if item.subject == "len(self.log)"]
+    assert changed
+    assert not any("before a graph break" in each for item in changed for each in item.advice)
+
+
 DECODER = """\
 import torch
 

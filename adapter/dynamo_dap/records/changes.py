@@ -37,6 +37,8 @@ _CACHE = re.compile(
 _SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")
 _SIZE_IN = re.compile(r"\.size\(\)\[(\d+)\]")
 _INTERMEDIATE = re.compile(r"___stack\d+")
+_CALLED = re.compile(r"^(\w+\()+")
+"""The functions around a value: ``len(`` of ``len(self.log)``."""
 _COMPUTED = re.compile(r" [-+%] |\*|//")
 _COMPARED = re.compile(r"(?P<name>.*\.size\(\)\[\d+\].*) (?P<how>[=!]=|[<>]=?) (?P<last>-?\d+)")
 _WORDS = {"==": "", "!=": "not ", "<=": "at most ", "<": "less than ", ">=": "at least ", ">": "more than "}
@@ -250,11 +252,12 @@ def _is_computed_before_break(name: str, compiled: Compile, function: CompiledFu
     """Return whether a value is a local variable at a graph break, or has no name: nobody can mark its sizes."""
     if _INTERMEDIATE.search(name):
         return True
-    if not _RESUMED.search(compiled.name) or name.startswith("self."):
+    [root] = roots_of([_CALLED.sub("", name)])
+    if not _RESUMED.search(compiled.name) or root == "self":
         return False
     whole = [one for one in function.compiles if not _RESUMED.search(one.name)]
     parameters = {value.name for one in whole for value in one.values if value.is_parameter}
-    return bool(parameters) and roots_of([name])[0] not in parameters
+    return bool(parameters) and root not in parameters
 
 
 def _advice(read: _Read, values: list[str]) -> str:
