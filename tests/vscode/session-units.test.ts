@@ -2,6 +2,7 @@
 
 import { expect, test } from "@playwright/test";
 
+import { answer, askUntilFound } from "../../vscode-extension/src/editor/ask-until-found.js";
 import { briefValue } from "../../vscode-extension/src/editor/brief-value.js";
 import { fixLinks } from "../../vscode-extension/src/editor/fix-links.js";
 import { afterAssignment } from "../../vscode-extension/src/editor/mentioned-names.js";
@@ -54,4 +55,16 @@ test("values at the ends of lines show little data whole, and no data in part", 
     expect(briefValue("Parameter b8[20] cpu all True")).toBe("b8[20] all True");
     expect(briefValue(`Tensor f64[8] cpu = [${"0.123456789, ".repeat(8)}]`)).toBe("f64[8]");
     expect(briefValue("x".repeat(50))).toHaveLength(40);
+});
+
+test("fixes are asked for again after a question that fails, that finds nothing, and that is never answered", async () => {
+    const answers = [Promise.reject(new Error("not yet")), Promise.resolve(false), new Promise<boolean>(() => undefined), Promise.resolve(true)];
+    let asked = 0;
+    const ask = (): Promise<boolean> => answers[asked++] ?? Promise.resolve(true);
+    const pace = { patience: 20, pause: 1, longestPause: 4 };
+    await askUntilFound(ask, () => false, pace);
+    expect(asked, "the last one found something").toBe(4);
+    await askUntilFound(ask, () => true, pace);
+    expect(asked, "the stop is over").toBe(4);
+    expect(await answer(new Promise<string>(() => undefined), "none", 20)).toBe("none");
 });

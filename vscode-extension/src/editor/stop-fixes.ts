@@ -4,26 +4,16 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
-import { placesIn } from "../session/links-in-texts.js";
-import { onDisk } from "../session/stopped-frame.js";
+import { answer, askUntilFound } from "./ask-until-found.js";
+import { fixableStop, mayHaveFixes, type FixableStop } from "./fixable-stop.js";
 import { fixLinks } from "./fix-links.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python", scheme: "file" };
 /** The language server's own kind of quick fixes. */
 const KIND = vscode.CodeActionKind.QuickFix.append("torchCompile");
 const APPLY = "dynamo.applyStopFix";
-const WHOLE_LINE = 10_000;
 
-/** What the descriptions of stops begin with whose lines may have fixes. */
-const FIXABLE = /^(Graph break|Recompile|fullgraph)/;
 const RESUMING = new Set(["continue", "next", "stepIn", "stepOut", "stepBack", "reverseContinue", "goto", "restart", "terminate", "disconnect"]);
-
-/** A stop, and the lines that it names: of the break, or of the guards that failed. Lines are counted from 0. */
-interface FixableStop {
-    uri: vscode.Uri;
-    line: number;
-    named: vscode.Location[];
-}
 
 /** A fix, and the line of the finding. */
 interface FoundFix {
@@ -35,30 +25,33 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
     private readonly changed = new vscode.EventEmitter<void>();
     private stop: FixableStop | undefined;
     private fixes: FoundFix[] = [];
+    /** The number of stops so far, and of their ends. */
+    private stops = 0;
     private isAsking = false;
     /** Whether the record changed since the last question. */
     private isStale = false;
 
     readonly onDidChangeCodeLenses = this.changed.event;
 
-    /** Takes a stop of a session. */
+    /** Takes a stop of a session. The language server reads of it later, and is asked until it has a fix. */
     async take(session: vscode.DebugSession, body: DebugProtocol.StoppedEvent["body"]): Promise<void> {
         this.forget();
-        if (!FIXABLE.test(body.description ?? "")) {
-            return;
-        }
-        const wanted: DebugProtocol.StackTraceArguments = { threadId: body.threadId ?? 0, levels: 1 };
-        const { stackFrames } = (await session.customRequest("stackTrace", wanted)) as DebugProtocol.StackTraceResponse["body"];
-        const [top] = stackFrames;
-        if (top?.source?.path !== undefined) {
-            const stopped = { path: onDisk(top.source.path), line: top.line };
-            const named = [stopped, ...placesIn(body.text ?? "")].map(({ path, line }) => new vscode.Location(vscode.Uri.file(path), new vscode.Range(line - 1, 0, line - 1, WHOLE_LINE)));
-            this.stop = { uri: vscode.Uri.file(stopped.path), line: stopped.line - 1, named };
-            await this.refresh();
+        const { stops } = this;
+        const isOver = (): boolean => stops !== this.stops;
+        if (mayHaveFixes(body)) {
+            await askUntilFound(async () => {
+                const stop = this.stop ?? (await fixableStop(session, body));
+                if (!isOver()) {
+                    this.stop = stop;
+                    await this.refresh();
+                }
+                return isOver() || this.fixes.length > 0;
+            }, isOver);
         }
     }
 
     forget(): void {
+        this.stops += 1;
         this.stop = undefined;
         this.fixes = [];
         this.changed.fire();
@@ -74,7 +67,7 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
         while (this.isStale && this.stop !== undefined) {
             this.isStale = false;
             const { stop } = this;
-            const found = await Promise.all(stop.named.map((at) => fixesAt(at).catch(() => [])));
+            const found = await Promise.all(stop.named.map((at) => answer(fixesAt(at), [])));
             if (stop === this.stop) {
                 this.fixes = [...new Map(found.flat().map((one) => [one.fix.title, one])).values()];
                 this.changed.fire();
@@ -136,11 +129,11 @@ export function registerStopFixes(): vscode.Disposable {
                 },
                 onDidSendMessage: (message: DebugProtocol.StoppedEvent): void => {
                     if (message.type === "event" && message.event === "stopped") {
-                        // A program may have ended before it answers.
-                        fixes.take(session, message.body).catch(() => {
-                            fixes.forget();
-                        });
+                        void fixes.take(session, message.body);
                     }
+                },
+                onWillStopSession: (): void => {
+                    fixes.forget();
                 },
             }),
         }),

@@ -85,7 +85,8 @@ class LanguageServer implements vscode.Disposable {
         const check = ["-c", "import dynamo_dap.language_server.server"];
         return new Promise((done) => {
             execFile(python, check, { cwd: this.folder, timeout: CHECK_MILLISECONDS }, (error) => {
-                done(error === null);
+                // An interpreter that only takes its time on a busy machine may serve.
+                done(error === null || error.killed === true);
             });
         });
     }
