@@ -132,7 +132,11 @@ def correct_calls(program: str) -> list[dict[str, Any]]:
 
 def false_alarms(program: str) -> list[str]:
     """Return the correct calls that are said to differ, or were not compared."""
-    return [f"{each['function']} line {each.get('line')}" for each in correct_calls(program) if not each["same"]]
+    return [
+        f"{each['function']} line {each.get('line')}: {each['verdict']}, {each['outputs']}"
+        for each in correct_calls(program)
+        if not each["same"]
+    ]
 
 
 def main() -> None:
