@@ -43,6 +43,27 @@ def test_calls_are_read_as_they_were_written() -> None:
     assert calls[4:] == ["d.a.b(x + 1)", "d.a.b(x + 1)(items[1:2])"]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("f(*a, **b)", "f(*a, **b)"),
+        ("f(*a, c=c, **b)", "f(*a, **{'c': c, **b})"),
+        ("f(**a)", "f(**a)"),
+        ("[*a, b]", "[*a, b]"),
+        ("[1, 2, 3]", "[1, 2, 3]"),
+        ("{*a, b}", "{*a, b}"),
+        ("{**a, 'k': b}", "{**a, **{'k': b}}"),
+        ("[a + b, *(c or [a, b])]", "[a + b, *(c or [a, b])]"),
+    ],
+)
+def test_a_container_is_shown_with_what_was_added_to_it(text: str, shown: str) -> None:
+    function: Callable[..., Any] = eval(f"lambda f, a, b, c: {text}")
+    depths = StackDepths(function.__code__)
+    flow = DataFlow(depths)
+    (returned,) = [flow.operands(one.index)[0].text for one in depths.table if one.is_return]
+    assert returned == shown
+
+
 def test_operands_have_the_parentheses_that_they_need() -> None:
     def function(f: Any, a: Any, b: Any) -> Any:
         f((a(1) + b(2)) * 3)

@@ -287,6 +287,8 @@ def call_of(instruction: Instruction, operands: Sequence[Expression]) -> Call | 
 
 def _apply(instruction: Instruction, operands: tuple[Expression, ...], count: int) -> tuple[Expression, ...]:
     """Return the ``count`` expressions that ``instruction`` leaves for ``operands``."""
+    if instruction.name in _ADDED:
+        operands[0].text = _bounded(_filled(instruction, operands))
     moved = _moved(instruction, operands)
     if moved is not None and len(moved) == count:
         return moved
@@ -301,9 +303,28 @@ def _apply(instruction: Instruction, operands: tuple[Expression, ...], count: in
     )
 
 
-_KEEPS_LOWER = frozenset(
-    {"LIST_APPEND", "SET_ADD", "MAP_ADD", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE"}
-)
+_ADDED = {
+    **dict.fromkeys(("LIST_APPEND", "SET_ADD"), "{}"),
+    "MAP_ADD": "{}: {}",
+    **dict.fromkeys(("LIST_EXTEND", "SET_UPDATE"), "*{}"),
+    **dict.fromkeys(("DICT_UPDATE", "DICT_MERGE"), "**{}"),
+}
+"""How what an instruction adds to a container is written in it. The container stays on the stack."""
+
+
+def _filled(instruction: Instruction, operands: tuple[Expression, ...]) -> str:
+    """Return the text of the container that ``instruction`` adds to."""
+    text, count = operands[0].text, 2 if instruction.name == "MAP_ADD" else 1
+    if not text.startswith(("[", "{")) or not text.endswith(("]", "}")):
+        return text
+    last = operands[-1]
+    if len(operands) > 1 + count:  # a loop adds to it from further up the stack
+        added = _UNKNOWN
+    elif _ADDED[instruction.name] == "*{}" and isinstance(last.constant, tuple):
+        added = last.text[1:-1].rstrip(",")
+    else:
+        added = _ADDED[instruction.name].format(*map(_atom, operands[-count:]))
+    return text[0] + ", ".join(part for part in (text[1:-1], added) if part) + text[-1]
 
 
 def _moved(instruction: Instruction, operands: tuple[Expression, ...]) -> tuple[Expression, ...] | None:
@@ -318,7 +339,7 @@ def _moved(instruction: Instruction, operands: tuple[Expression, ...]) -> tuple[
         return (operands[-1], *operands[:-1])
     if name in ("DUP_TOP", "DUP_TOP_TWO"):
         return (*operands, *operands)
-    if name in _KEEPS_LOWER:  # the container stays the same, with another item in it
+    if name in _ADDED:
         return operands[: len(operands) - (2 if name == "MAP_ADD" else 1)]
     return None
 
@@ -338,6 +359,9 @@ def _texts(instruction: Instruction, operands: tuple[Expression, ...], count: in
     if instruction.name in _UNPACKS:
         # The first element ends on top.
         return [f"{_atom(operands[0])}[{place}]" for place in reversed(range(count))]
+    if instruction.name.startswith(("LOAD_FAST", "STORE_FAST")) and isinstance(instruction.value, tuple):
+        # Python 3.13 and newer load, or store and load, two variables by one instruction.
+        return [str(name) for name in instruction.value[-count:]]
     if count == 2 and "null" in _roles(instruction, count):
         return [str(instruction.value) if role == "value" else "NULL" for role in _roles(instruction, count)]
     text = _text(instruction, [operand.text for operand in operands], operands)
@@ -376,13 +400,21 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
         return f"(*{texts[0]},)"
     if name in _MAKE_FUNCTIONS:
         return _code_of_function(operands).text
-    if name in ("TO_BOOL", "NOP", "STORE_FAST_LOAD_FAST", "GET_ITER"):
+    if name in ("TO_BOOL", "NOP", "GET_ITER"):
         return texts[0] if name != "GET_ITER" else f"iter({texts[0]})"
     call = call_of(instruction, operands)
     if call is not None:
-        star = "*" if name == "CALL_FUNCTION_EX" else ""
-        return f"{_atom(call.callee)}({star}{', '.join(argument.text for argument in call.arguments)})"
+        arguments = [argument.text for argument in call.arguments]
+        if name == "CALL_FUNCTION_EX":
+            arguments = [f"{stars}{_unpacked(text)}" for stars, text in zip(("*", "**"), arguments, strict=False)]
+            arguments = arguments[1:] if arguments[1:] and arguments[0] == "*()" else arguments
+        return f"{_atom(call.callee)}({', '.join(arguments)})"
     return _UNKNOWN
+
+
+def _unpacked(text: str) -> str:
+    """Return ``d`` for ``{**d}``: a call unpacks it anyway."""
+    return text[3:-1] if text.startswith("{**") and text.endswith("}") and "," not in text else text
 
 
 _LOADS = frozenset(
