@@ -28,6 +28,6 @@ export default defineConfig<object, PerWorker>({
     // A test that fails now and then is a defect, and is not tried again.
     retries: 0,
     timeout: 5 * MINUTES,
-    globalTimeout: 60 * MINUTES,
+    globalTimeout: 80 * MINUTES,
     expect: { timeout: 15_000 },
 });
