@@ -45,12 +45,9 @@ def need_inductor(name: str) -> None:
             marker.touch()
 
 
-def own_command(**variables: str) -> list[str]:
-    """``dynamo-dap``, whose own Python forks programs from a process that has imported torch.
-
-    ``variables`` are those of the environment that Python starts with, where they are not those of the tests.
-    """
-    return [sys.executable, "-c", _COMMAND.format(python=zygote.python(**variables)[0])]
+def own_command() -> list[str]:
+    """``dynamo-dap``, whose own Python forks programs from a process that has imported torch."""
+    return [sys.executable, "-c", _COMMAND.format(python=zygote.python()[0])]
 
 
 def alone(program: str | Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -60,12 +57,9 @@ def alone(program: str | Path, *arguments: str, **options: Any) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, **options)  # noqa: PLW1510  (it is an option)
 
 
-def python_option(program: Path, **variables: str) -> list[str]:
-    """What has ``dynamo-dap run`` and ``fix`` fork the program from a process that has imported torch, if it does so.
-
-    ``variables`` are those of the environment that Python starts with, where they are not those of the tests.
-    """
-    return ["--python", *zygote.python(**variables)] if Fixture(program).imports_torch else []
+def python_option(program: Path) -> list[str]:
+    """What has ``dynamo-dap`` fork the program from a process that has imported torch, if the program does so."""
+    return ["--python", *zygote.python()] if Fixture(program).imports_torch else []
 
 
 class VirtualEnvironment:

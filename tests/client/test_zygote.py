@@ -48,7 +48,7 @@ def test_a_forked_program_finds_what_it_would_find_in_the_real_interpreter(tmp_p
     program.write_text(_FACTS)
     found = []
     for python in ([sys.executable], zygote.python()):
-        environment = {**os.environ, "TOLD": "something"}
+        environment = {**os.environ, "TOLD": "something", "PYTHONHASHSEED": "0"}
         ran = run(python, program, "a", "-b", cwd=tmp_path, env=environment, input="typed", start_new_session=True)
         assert ran.returncode == 7, ran.stderr
         found.append(json.loads(ran.stdout))

@@ -11,7 +11,8 @@ substitute's. At its end it does not take the modules of torch apart, which take
 
 What a fork could not do faithfully runs in the real interpreter: other options of Python, another environment for
 Python or torch to start with (``_READ_AT_THE_START``), but for what torch reads later (``_READ_LATE``) and what can be
-set as torch sets it (``_SETTINGS``). A test about the start or the very end gives
+set as torch sets it (``_SETTINGS``). Hashes have the seed of ``_SEED`` in every forked program, as in each trial of a
+fix; a program that asks for another seed runs in the real interpreter. A test about the start or the very end gives
 ``python=[sys.executable]``, one about the start of a server ``transport="tcp"`` or a variable that Python reads.
 
 One zygote for a process that runs tests and each environment that Python starts with, made when first asked for; it
@@ -45,6 +46,7 @@ from typing import Any, TextIO
 MARK = "DYNAMO_DAP_TEST_SESSION"
 """The environment variable by which ``processes`` finds what belongs to a session."""
 _MARK_LENGTH = 32
+_SEED = {"PYTHONHASHSEED": "0"}
 _READ_AT_THE_START = (
     *("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "LD_", "LC_", "LANG", "TZ"),
     *("PYDEVD", "DEBUGPY", "GEVENT"),
@@ -119,7 +121,7 @@ def _start(kind: str, variables: dict[str, str]) -> Path:
             stderr=log,
             pass_fds=[listener.fileno()],
             # Room for the mark of the session that a forked process will belong to.
-            env={**os.environ, **variables, MARK: "-" * _MARK_LENGTH},
+            env={**_SEED, **os.environ, **variables, MARK: "-" * _MARK_LENGTH},
             start_new_session=True,
         )
     listener.close()
@@ -312,9 +314,10 @@ def _received(stand_in: socket.socket, data: bytes, length: int) -> bytes:
 
 def _read_at_the_start(environment: dict[bytes, bytes]) -> dict[bytes, bytes]:
     beginnings = tuple(map(str.encode, _READ_AT_THE_START))
+    seed = {name.encode(): value.encode() for name, value in _SEED.items()}
     return {
         name: value
-        for name, value in environment.items()
+        for name, value in {**seed, **environment}.items()
         if name.startswith(beginnings) and name.decode() not in {"PYTHONUNBUFFERED", *_READ_LATE, *_SETTINGS}
     }
 

@@ -138,7 +138,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def python(folder: Path) -> list[str]:
-    return python_option(folder / "program.py", PYTHONHASHSEED="0")
+    return python_option(folder / "program.py")
 
 
 def test_it_is_asked_for_once_per_content(

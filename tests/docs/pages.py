@@ -109,7 +109,7 @@ def run_page(
 
     ``command`` is ``dynamo-dap`` as it is installed, this checkout's when None; ``variables`` are those of the shell.
     """
-    command = own_command(PYTHONHASHSEED="0") if command is None else command
+    command = own_command() if command is None else command
     for name, text in page.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     if any("fixtures/" in command.text for command in page.commands):

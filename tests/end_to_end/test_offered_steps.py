@@ -6,11 +6,10 @@ are any so far: VS Code shows its buttons by it (``tests/vscode/time-travel.test
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.client import Fixture, Session
+from tests.client.environments import alone
 
 CALLS = """
 import torch
@@ -65,7 +64,7 @@ def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: P
     assert "has no history" in refused, "who asks there is told why not"
     session.set_breakpoints(fixture)
     assert session.run_to_end() == 0
-    plain = subprocess.run([sys.executable, str(fixture.path)], capture_output=True, text=True, check=True)
+    plain = alone(fixture.path)
     assert session.output("stdout") == plain.stdout
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
 
 from tests.client import Fixture, Session, zygote
-from tests.client.timeline import DEADLINE
+from tests.client.environments import alone
 from tests.kernels.test_kernels import program_of
 
 PROGRAM = Fixture("triton_programs/launched")
@@ -25,10 +24,7 @@ PYTHON: dict[str, Any] = {"python": zygote.python()}
 @pytest.fixture(scope="module")
 def output() -> list[str]:
     """What the program prints when nobody looks."""
-    run = subprocess.run(
-        [sys.executable, str(PROGRAM.path)], capture_output=True, text=True, timeout=DEADLINE, check=True
-    )
-    return run.stdout.splitlines()
+    return alone(PROGRAM.path).stdout.splitlines()
 
 
 def test_a_breakpoint_stops_on_copies_and_the_launch_goes_on(session: Session, output: list[str]) -> None:

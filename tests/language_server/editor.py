@@ -123,7 +123,7 @@ class Editor:
 
     def _begin(self, records: Path, options: Any) -> types.InitializeResult:
         environment = {**os.environ, RECORDS_VARIABLE: str(records)}
-        self._run(self._client.start_io(*own_command(PYTHONHASHSEED="0"), "lsp", env=environment))
+        self._run(self._client.start_io(*own_command(), "lsp", env=environment))
         refresh = types.InlayHintWorkspaceClientCapabilities(refresh_support=True)
         lens = types.CodeLensWorkspaceClientCapabilities(refresh_support=True)
         workspace = types.WorkspaceClientCapabilities(

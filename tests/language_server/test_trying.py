@@ -76,8 +76,7 @@ def _fix(
     program: Path, *arguments: str, python: list[str] | None = None, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Try fixes; programs run as others under test do, but for an own option ``python``."""
-    # As the command runs them: with the same seed each time.
-    python = python_option(program, PYTHONHASHSEED="0") if python is None else python
+    python = python_option(program) if python is None else python
     return subprocess.run(
         [sys.executable, "-m", "dynamo_dap", "fix", *python, *arguments],
         env={**os.environ, RECORDS_VARIABLE: str(program.parent / "records"), "PYTHONUNBUFFERED": "1"},

@@ -25,7 +25,7 @@ from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import GraphBreak
 from tests.client import Session
-from tests.client.environments import alone, own_command, python_option
+from tests.client.environments import alone, own_command
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
 from tests.records.data_dependent import CASES, fixed_program, write_program
@@ -91,7 +91,7 @@ def _breaks(program: Path) -> dict[int, GraphBreak]:
 
 
 def test_the_record_has_condition_and_origin(program: Path) -> None:
-    ran = _run(program, "run", *python_option(program), program.name)
+    ran = _run(program, "run", program.name)
     assert ran.returncode == 0, ran.stderr
     breaks, marked = _breaks(program), Fixture(program)
     for case in CASES:
@@ -353,7 +353,7 @@ def test_a_number_that_an_operation_does_not_return_stops_and_is_reported(sessio
     session.resume()
     assert session.wait_for_exit() == 1
 
-    assert _run(program, "run", *python_option(program), program.name).returncode == 1
+    assert _run(program, "run", program.name).returncode == 1
     (path,) = (program.parent / "records").rglob(f"*{SUFFIX}")
     ((_, compiled),) = read_record(path).compiles()
     assert compiled.problem is not None
@@ -362,7 +362,7 @@ def test_a_number_that_an_operation_does_not_return_stops_and_is_reported(sessio
     lines = PENDING.splitlines(keepends=True)
     del lines[marked.line("made") - 1]
     program.write_text("".join(lines), encoding="utf-8")
-    assert _run(program, "run", *python_option(program), program.name).stdout.startswith("4.0")
+    assert _run(program, "run", program.name).stdout.startswith("4.0")
 
 
 FOUND = """\

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 
 from dynamo_dap.protocol.sizes import FIXES_SCOPE
 from tests.client import Session
+from tests.client.environments import alone
 from tests.client.fixtures import Fixture
 from tests.records.test_graph_break_stops import info_of, launch
 
@@ -67,4 +66,4 @@ def test_the_users_line_comes_first(session: Session, tmp_path: Path) -> None:
     assert session.wait_for_exit() == 1
     fixed = PROGRAM.replace("    return cropping", "    torch._check(count > 3)\n    return cropping")
     program.write_text(fixed, encoding="utf-8")
-    assert subprocess.run([sys.executable, program], capture_output=True, text=True, check=True).stdout == "3.0\n"
+    assert alone(program).stdout == "3.0\n"

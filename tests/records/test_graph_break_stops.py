@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,14 @@ import pytest
 
 from tests.client import Session, Stop
 from tests.client.fixtures import Fixture
+from tests.client.session import launch_configuration
 from tests.records.programs import BREAKS, IS_REFERENCE, Case, write
 
 
 def launch(session: Session, program: Path, *filters: str, **conditions: str) -> None:
     """Launch with default options and exception filters; ``conditions`` are by filter, with ``_`` for ``-``."""
     options = [{"filterId": name.replace("_", "-"), "condition": text} for name, text in conditions.items()]
-    with session.configuring("launch", {"program": str(Fixture(program).path), "python": [sys.executable]}):
+    with session.configuring("launch", launch_configuration(program)):
         session.request("setExceptionBreakpoints", {"filters": list(filters), "filterOptions": options})
 
 

@@ -6,12 +6,12 @@ In many of these Dynamo raises its exception for a graph break, catches it itsel
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.client import Session
+from tests.client.session import launch_configuration
 from tests.records.programs import BREAKS, PRELUDE, Case
 from tests.records.test_graph_break_stops import info_of
 
@@ -266,7 +266,7 @@ def write(folder: Path, cases: list[Case]) -> Path:
 @pytest.mark.parametrize("cases", [WHOLE, [*BROKEN, *BREAKS]], ids=["whole", "broken"])
 def test_stops_at_breaks_agree_with_torchs_log(session: Session, tmp_path: Path, cases: list[Case]) -> None:
     program = write(tmp_path, cases)
-    with session.configuring("launch", {"program": str(program), "python": [sys.executable]}):
+    with session.configuring("launch", launch_configuration(program)):
         session.request("setExceptionBreakpoints", {"filters": ["graph-break", "unsupported"]})
     stopped: set[tuple[str, int]] = set()
     names = {case.name for case in cases}

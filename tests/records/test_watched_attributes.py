@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.client import Session, Stop
-from tests.client.environments import own_command
+from tests.client.environments import alone, own_command
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
 from tests.records.test_data_breakpoints import watch
@@ -108,7 +107,7 @@ def info(session: Session, stop: Stop, name: str) -> dict[str, Any]:
 
 
 def test_the_line_that_changes_an_attribute_stops(session: Session, program: Path) -> None:
-    alone = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    plain = alone(program)
     session.launch(program, "forward", "base")
     reported = [info(session, session.wait_for_stop("breakpoint", at="forward"), "scale")]
     session.resume()
@@ -131,7 +130,7 @@ def test_the_line_that_changes_an_attribute_stops(session: Session, program: Pat
         assert text.endswith(f", at train.py:{lines.line(change)}"), text
         assert stop.body["hitBreakpointIds"] == [made[of_change[change]]["id"]]
     assert session.run_to_end() == 0
-    assert session.output("stdout") == alone.stdout
+    assert session.output("stdout") == plain.stdout
 
 
 @pytest.mark.parametrize("place", ["schedule", "loop"])
