@@ -17,6 +17,7 @@ from tests import failures
 from tests.client import Session
 from tests.durations import LONGEST, long_tests
 from tests.failures import pytest_terminal_summary, pytest_testnodedown
+from tests.kept_caches import forget_torn_libraries
 
 __all__ = ["pytest_terminal_summary", "pytest_testnodedown"]
 
@@ -45,7 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_STATE_HOME"] = state.name
     config.add_cleanup(state.cleanup)
     if config.pluginmanager.hasplugin("cacheprovider"):
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(config.cache.mkdir("inductor")))
+        kept = config.cache.mkdir("inductor")
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(kept))
+        if failures.is_controller(config):
+            forget_torn_libraries(kept)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
