@@ -17,7 +17,7 @@ _MARKER = re.compile(r"# ?@(\w+)\s*$")
 """The formatter puts the blank in, where it is let."""
 PLACES: dict[str, dict[str, str]] = json.loads((FIXTURES.parent / "tests/places.json").read_text(encoding="utf-8"))
 """File name -> place -> text of its line."""
-_TORCH = re.compile(r"^\s*(import|from) torch\b", re.MULTILINE)
+_TORCH = re.compile(r"^\s*(from |import ([\w., ]+, )?)torch\b", re.MULTILINE)
 
 
 class Fixture:

@@ -52,8 +52,13 @@ _READ_AT_THE_START = (
     *("PYDEVD", "DEBUGPY", "GEVENT"),
 )
 _BISECTION = ("TORCH_BISECT_BACKEND", "TORCH_BISECT_SUBSYSTEM", "TORCH_BISECT_MAX")
-_READ_LATE = ("TORCHINDUCTOR_CACHE_DIR", "TORCHDYNAMO_DISABLE", "TORCH_TRACE", *_BISECTION)
-"""Torch reads these when it compiles something, or is made to read them again."""
+_OF_RANKS = (
+    *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"),
+    *("TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHELASTIC_USE_AGENT_STORE", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+    "PYTHON_EXEC",
+)
+_READ_LATE = ("TORCHINDUCTOR_CACHE_DIR", "TORCHDYNAMO_DISABLE", "TORCH_TRACE", *_BISECTION, *_OF_RANKS)
+"""Torch reads these when it compiles something or starts or joins ranks, or is made to read them again."""
 _SETTINGS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE": ("_inductor", "fx_graph_cache", "env_value_force", "1".__eq__),
     "TORCHINDUCTOR_AUTOGRAD_CACHE": ("_functorch", "enable_autograd_cache", "env_value_force", "1".__eq__),

@@ -26,9 +26,13 @@ class Reported(NamedTuple):
     line: int
 
 
+ARGUMENTS = {"training.py": ["aot_eager"]}
+"""A backend is enough for the filter: ``test_verdicts`` compares the gradients of both."""
+
+
 def stops_in(session: Session, program: str) -> list[Reported]:
     """Run a program with the filter, and return all stops."""
-    with session.launching(Fixture(FOLDER / program)):
+    with session.launching(Fixture(FOLDER / program), args=ARGUMENTS.get(program, [])):
         session.request("setExceptionBreakpoints", {"filters": ["mismatch"]})
     found: list[Reported] = []
     while True:

@@ -12,6 +12,7 @@ from lsprotocol import types
 
 from dynamo_dap.language_server.presentation import OPEN_RECORD, WRITE_REPORT
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from tests.client import zygote
 from tests.client.environments import own_command
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
@@ -425,6 +426,7 @@ def test_a_run_of_another_program_leaves_what_is_known_of_this_one(tmp_path: Pat
 def test_what_a_launchers_processes_compile_is_shown(tmp_path: Path) -> None:
     """The first process compiles nothing; of the others the first that does is shown, until the program compiles."""
     launcher, program, records = tmp_path / "launcher.py", tmp_path / "work.py", tmp_path / "records"
+    (python,) = zygote.python()
     program.write_text(
         "import sys, torch\n\n@torch.compile(backend='eager')\ndef fn(x):\n    y = x + 1\n"
         "    if sys.argv[1] == 'second':\n        torch._dynamo.graph_break()  #@second\n"
@@ -433,8 +435,8 @@ def test_what_a_launchers_processes_compile_is_shown(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     launcher.write_text(
-        "import subprocess, sys\n\nfor which in ('none', 'first', 'second'):\n"
-        "    subprocess.run([sys.executable, 'work.py', which], check=True)\n",
+        "import subprocess\n\nfor which in ('none', 'first', 'second'):\n"
+        f"    subprocess.run([{python!r}, 'work.py', which], check=True)\n",
         encoding="utf-8",
     )
     lines = Fixture(program)
@@ -444,9 +446,9 @@ def test_what_a_launchers_processes_compile_is_shown(tmp_path: Path) -> None:
         assert not editor.at(program, lines.line("second"))
         # A newer run is shown as well, also where its first process does compile.
         launcher.write_text(
-            "import subprocess, sys, torch\n\n@torch.compile(backend='eager')\ndef own(x):\n"
+            "import subprocess, torch\n\n@torch.compile(backend='eager')\ndef own(x):\n"
             "    torch._dynamo.graph_break()  #@own\n    return x\n\n"
-            "subprocess.run([sys.executable, 'work.py', 'first'], check=True)\nown(torch.ones(3))\n",
+            f"subprocess.run([{python!r}, 'work.py', 'first'], check=True)\nown(torch.ones(3))\n",
             encoding="utf-8",
         )
         run(launcher, records)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.client import Fixture, Session
+from tests.client import Fixture, Session, zygote
 from tests.records.test_reports import command
 
 PROGRAM = Fixture("fsdp_blocks")
@@ -19,8 +18,12 @@ SIZE = 4 * (8 * 16 + 16 + 16 * 8 + 8)
 
 def recorded(folder: Path, how: str, *, status: int = 0) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Run both ranks; return what they compiled beside each other, the record of one, and the table's text."""
-    launcher = ["-m", "torch.distributed.run", "--", "--standalone", "--nproc-per-node=2", str(PROGRAM.path), how]
-    ran = command("run", "--python", sys.executable, *launcher, folder=folder, check=False)
+    (folder / "torchrun.py").write_text("from torch.distributed.run import main\nmain()\n", encoding="utf-8")
+    arguments = ["torchrun.py", "--standalone", "--nproc-per-node=2", str(PROGRAM.path), how]
+    variables = {"OMP_NUM_THREADS": "1"}  # what torchrun gives to its ranks
+    (python,) = zygote.python(**variables)  # torchrun has the ranks forked, too
+    variables["PYTHON_EXEC"] = python
+    ran = command("run", "--python", python, *arguments, folder=folder, check=False, **variables)
     assert (ran.returncode != 0) == bool(status), ran.stderr
     compared = json.loads(command("report", "--ranks", "--json", folder=folder).stdout)
     assert compared["ranks"] == [0, 1]
