@@ -45,9 +45,9 @@ def need_inductor(name: str) -> None:
             marker.touch()
 
 
-def own_command() -> list[str]:
-    """``dynamo-dap``, whose own Python forks programs from a process that has imported torch."""
-    return [sys.executable, "-c", _COMMAND.format(python=zygote.python()[0])]
+def own_command(python: str | None = None) -> list[str]:
+    """``dynamo-dap``, whose own Python, ``python``, forks programs from a process that has imported torch."""
+    return [sys.executable, "-c", _COMMAND.format(python=python or zygote.python()[0])]
 
 
 def alone(program: str | Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

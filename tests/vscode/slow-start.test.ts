@@ -9,6 +9,9 @@ import { launchJson, type Workspace } from "./harness/workspace.js";
 
 const STAGE = { timeout: 60_000 };
 
+// A program that is forked has imported torch.
+test.use({ settings: { "dynamo.python": python() } });
+
 /** Makes an interpreter that takes its time, and a launch.json that names it. */
 async function chooseSlowPython(workspace: Workspace, seconds: number): Promise<void> {
     const path = join(workspace.folder, "slow-python");

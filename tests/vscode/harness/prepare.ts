@@ -1,17 +1,18 @@
 /**
  * Runs once before all tests: installs what is missing (the first time takes minutes, which no test's deadline counts),
- * and packages the extension.
+ * packages the extension, and starts what forks programs. Returns what ends that.
  */
 
 import { chromium } from "./chromium.js";
 import { codeServer, NEWEST, OLDEST } from "./code-server.js";
 import { packageExtension } from "./extension.js";
+import { startForkingPython } from "./forking-python.js";
 import { cache } from "./places.js";
 import { python } from "./python.js";
 
 const PROJECT = "--project=";
 
-export default async function prepare(): Promise<void> {
+export default async function prepare(): Promise<() => void> {
     console.log(`Python: ${python()}`);
     console.log(`Browser: ${await chromium()}`);
     // The core needs one version only: the other one is not installed for it.
@@ -21,4 +22,5 @@ export default async function prepare(): Promise<void> {
         console.log(`VS Code ${version}: ${entry}`);
     }
     console.log(`Extension: ${await packageExtension()}`);
+    return startForkingPython();
 }

@@ -164,7 +164,8 @@ export class Server {
 }
 
 /** The server must not write to the user's home, nor ask a marketplace. */
-function environment(folder: string): NodeJS.ProcessEnv {
+/** The variables of a server in a folder, besides those of this process. */
+export function environment(folder: string): Record<string, string> & { TMPDIR: string } {
     const home = join(folder, "home");
     return {
         HOME: home,

@@ -12,8 +12,8 @@ import { join } from "node:path";
 import { chromium, CHROMIUM_ARGUMENTS } from "./chromium.js";
 import { codeServer, OLDEST, type VSCodeVersion } from "./code-server.js";
 import { packagedExtension, packageOther } from "./extension.js";
+import { forkingPython } from "./forking-python.js";
 import { cache, output, runs } from "./places.js";
-import { python } from "./python.js";
 import { makesScenes, Server, theme, type Profile } from "./server.js";
 import { Workbench } from "./workbench.js";
 import { Workspace } from "./workspace.js";
@@ -55,7 +55,7 @@ export const test = base.extend<PerTest, PerWorker>({
         { scope: "worker" },
     ],
     otherExtensions: [[], { scope: "worker", option: true }],
-    settings: [{ "dynamo.python": python() }, { scope: "worker", option: true }],
+    settings: [{ "dynamo.python": forkingPython() }, { scope: "worker", option: true }],
     scale: [1, { scope: "worker", option: true }],
     version: [OLDEST, { scope: "worker", option: true }],
     profile: ["quiet", { scope: "worker", option: true }],
