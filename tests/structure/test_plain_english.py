@@ -86,6 +86,12 @@ def test_docstrings_of_functions_begin_with_a_verb_phrase() -> None:
     assert not found, "\n".join(found)
 
 
+def test_each_error_that_a_docstring_names_has_a_line_of_its_own() -> None:
+    in_one_line = re.compile(r"Raises:[ \t]+[A-Z]\w+:")
+    found = [str(module.path) for module in adapter_modules() if in_one_line.search(module.path.read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
 def test_names_follow_the_glossary() -> None:
     paths = [*(module.path for module in adapter_modules()), *sorted((ROOT / "tests").rglob("*.py"))]
     found = []

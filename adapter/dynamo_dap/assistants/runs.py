@@ -76,7 +76,8 @@ class Runs:
     async def wait(self, number: int, seconds: float) -> CallToolResult:
         """Wait further for a run.
 
-        Raises: ToolError: no run has that number.
+        Raises:
+            ToolError: no run has that number.
         """
         return await self._reported(self._known(number), seconds)
 

@@ -101,8 +101,10 @@ class Workspace:
     def source(self, given: str) -> Path:
         """Return a file to stop in.
 
-        It may belong to an installed package, since a breakpoint runs and reads nothing. Raises: ToolError: there is no
-            such file.
+        It may belong to an installed package, since a breakpoint runs and reads nothing.
+
+        Raises:
+            ToolError: there is no such file.
         """
         if Path(given).is_absolute() and _is_file(Path(given)):
             return Path(os.path.realpath(given))
@@ -113,7 +115,8 @@ class Workspace:
     ) -> Program:
         """Return the program to run.
 
-        Raises: ToolError: the program is not below a root, or not given.
+        Raises:
+            ToolError: the program is not below a root, or not given.
         """
         cwd = self.folder(folder)
         if (program is None) == (module is None):

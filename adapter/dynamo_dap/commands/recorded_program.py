@@ -76,7 +76,8 @@ def recorded_program(started: Started | None) -> RecordedProgram:
 def check_unchanged(program: RecordedProgram) -> None:
     """Refuse a program whose file has changed since the user agreed.
 
-    Raises: CannotTry: it has changed.
+    Raises:
+        CannotTry: it has changed.
     """
     if not program.is_own and _digest(program.program, program.folder, program.module) != program.digest:
         raise CannotTry(f"{visible(program.program[0])} has changed since you agreed to run it")

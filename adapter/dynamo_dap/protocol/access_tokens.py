@@ -28,7 +28,8 @@ def write_token_file(host: str, port: int, token: str) -> Path:
 
     The caller removes the file when the program ends.
 
-    Raises: OSError: none of the user's directories is writable.
+    Raises:
+        OSError: none of the user's directories is writable.
     """
     directory = _writable_directory()
     _remove_stale_files(directory)

@@ -41,7 +41,8 @@ def has_agreed(digest: str, names: Iterable[str] = ()) -> bool:
 def agree_to(digest: str, title: str, names: Iterable[str] = ()) -> None:
     """Remember that the user agrees to run this content with these names.
 
-    Raises: OSError: it cannot be stored.
+    Raises:
+        OSError: it cannot be stored.
     """
     text = "\n".join([visible(title), *names, ""])
     write_private(state_folder() / _AGREED / digest, text.encode(errors="surrogateescape"), replaces=True)

@@ -42,7 +42,11 @@ class NotOurs(FileExistsError):
 def check_output(path: Path) -> None:
     """Refuse an existing file that is not ours.
 
-    Check before a long run. Raises: NotOurs: its content is not ours. OSError: it cannot be read.
+    Check before a long run.
+
+    Raises:
+        NotOurs: its content is not ours.
+        OSError: it cannot be read.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -48,7 +48,8 @@ class ConnectingPrograms:
     ) -> None:
         """Listen at ``target``; ``given`` are the client's ``attach`` arguments, ``options`` the checked ones.
 
-        Raises: StartRefused: the address cannot be listened on.
+        Raises:
+            StartRefused: the address cannot be listened on.
         """
         token = token_wanted(target)
         where = f"{target.host}:{target.port}"

@@ -209,7 +209,8 @@ class Router:
     def _answers_while_suspended(self, request: Request) -> bool:
         """Answer from known facts if the program is suspended; return whether that happened.
 
-        Raises: RequestRefused: it is suspended, and the answer is unknown.
+        Raises:
+            RequestRefused: it is suspended, and the answer is unknown.
         """
         if not self._suspension.is_seen_at_once():
             return False

@@ -78,7 +78,8 @@ async def attach(
     ``given`` are the client's ``attach`` arguments. ``token`` is the program's access token; if None, it is read from
     the user's own files.
 
-    Raises: StartRefused: nobody listens there, or the program refused the session.
+    Raises:
+        StartRefused: nobody listens there, or the program refused the session.
     """
     target = target_of(options)
     if options.ranks and isinstance(target, ConnectTarget):

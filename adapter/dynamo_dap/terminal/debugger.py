@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import LISTING, ListingArguments
@@ -59,11 +59,10 @@ class _GiveUp:
     """Replaces an event if the user cancelled the wait."""
 
 
-class _Closed:
+class _Closed(NamedTuple):
     """Replaces an event if the connection has ended."""
 
-    def __init__(self, problem: str | None) -> None:
-        self.problem = problem
+    problem: str | None
 
 
 class Debugger:
@@ -128,8 +127,7 @@ class Debugger:
         Raises:
             RequestFailed: the program cannot be started; the text says why.
         """
-        self._events = queue.SimpleQueue()
-        events = self._events
+        events = self._events = queue.SimpleQueue()
         self.exit_code = None
         self._server = self._start_server()
         self._client = Client(
@@ -152,7 +150,8 @@ class Debugger:
     def set_program_arguments(self, arguments: list[str]) -> None:
         """Give the next run of the program other arguments.
 
-        Raises: UsageError: an attached program cannot be run again.
+        Raises:
+            UsageError: an attached program cannot be run again.
         """
         if self._request != "launch":
             raise UsageError("an attached program keeps its arguments")
@@ -281,7 +280,8 @@ class Debugger:
     def wait(self) -> None:
         """Wait until a thread stops or the program ends, and show where; Ctrl-C pauses the program.
 
-        Raises: StillRunning: the time limit is over, or the wait was cancelled.
+        Raises:
+            StillRunning: the time limit is over, or the wait was cancelled.
         """
         self._wait()
         self.show_stop()

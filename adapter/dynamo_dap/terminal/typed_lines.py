@@ -46,7 +46,8 @@ _INSTEAD = {
 def execute(debugger: Debugger, text: str) -> None:
     """Run a typed line, several commands separated by ``;;``, or a block; an empty line repeats the last.
 
-    Raises: UsageError: the command is impossible now.
+    Raises:
+        UsageError: the command is impossible now.
     """
     text = text.strip() or debugger.prompt.last_line
     if not text:

@@ -68,7 +68,8 @@ class ReferenceTable:
     def find(self, number: int, what: str) -> Referred:
         """Return the object of ``number``; ``what`` names it in the error.
 
-        Raises: RequestError: the number is unknown, or its pause has ended.
+        Raises:
+            RequestError: the number is unknown, or its pause has ended.
         """
         with self._lock:
             found = self._referred.get(number)

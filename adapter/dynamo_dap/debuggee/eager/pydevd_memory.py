@@ -70,7 +70,8 @@ class _MonitoredCode(dict[types.CodeType, Any]):
 def _forget_monitored_code() -> None:
     """Keep generated code out of the memory of monitored code.
 
-    Raises: AttributeError: this version of debugpy is unknown.
+    Raises:
+        AttributeError: this version of debugpy is unknown.
     """
     monitoring = _monitoring()
     known = monitoring._code_to_func_code_info_cache
@@ -114,7 +115,8 @@ def _have_one_noted(monitoring: Any) -> types.CodeType:
 def install() -> None:
     """Wrap pydevd's decisions, once per process.
 
-    Raises: AttributeError: this version of debugpy is unknown.
+    Raises:
+        AttributeError: this version of debugpy is unknown.
     """
     pydevd = importlib.import_module("pydevd")
     copies: Copies | None = None

@@ -24,8 +24,9 @@ _UNIT = 2
 def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> DisassembleResponseBody:
     """Return exactly the requested number of rows around an address.
 
-    Raises: BadAddress: the memory reference is not an address, or the count is absurd. CodeGone: its code no longer
-        exists.
+    Raises:
+        BadAddress: the memory reference is not an address, or the count is absurd.
+        CodeGone: its code no longer exists.
     """
     address = parsed_address(arguments.memory_reference) + (arguments.offset or 0)
     count = arguments.instruction_count

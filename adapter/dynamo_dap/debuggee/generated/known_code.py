@@ -146,7 +146,8 @@ class GeneratedCode:
     def code(self) -> CodeType:
         """The code object.
 
-        Raises: CodeGone: it has been freed.
+        Raises:
+            CodeGone: it has been freed.
         """
         code = self._code()
         if code is None:
@@ -339,7 +340,8 @@ class GeneratedCodes:
     def at_address(self, address: int) -> GeneratedCode | None:
         """Return the code object that contains ``address`` or ends there, or None.
 
-        Raises: CodeGone: it has been freed.
+        Raises:
+            CodeGone: it has been freed.
         """
         number = (address >> ADDRESS_SHIFT) - 1
         generated = self._by_number.get(number)

@@ -35,7 +35,8 @@ def write_local(frame: FrameType, name: str, value: object) -> None:
 def write_slot(values: FrameValues, index: int, value: object) -> None:
     """Put ``value`` into slot ``index``, counted from the bottom.
 
-    Raises: WriteRefused: the slot cannot be changed, or not to ``value``; nothing was changed.
+    Raises:
+        WriteRefused: the slot cannot be changed, or not to ``value``; nothing was changed.
     """
     stack = values.stack()
     if stack[index] is BARE_NUMBER or value is BARE_NUMBER:

@@ -59,7 +59,8 @@ class CannotChange(Exception):
 def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
     """Return the call whose trace runs, or is shown, on the stack that ends in the Python frame ``top``.
 
-    Raises: CannotChange: the traced arguments are not those of the call.
+    Raises:
+        CannotChange: the traced arguments are not those of the call.
     """
     call = current_run().call
     if call is not None:
@@ -150,7 +151,8 @@ def _set_all(state: dict[str, Any]) -> None:
 def assign(frame: TracedFrame, text: str) -> None:
     """Trace the statements of ``text`` at the line of ``frame``, as if the function contained them there.
 
-    Raises: CannotChange: Dynamo cannot trace them, or they use a missing name; the trace must be abandoned.
+    Raises:
+        CannotChange: Dynamo cannot trace them, or they use a missing name; the trace must be abandoned.
     """
     CHANGING.require()
     body = _parsed(text)
@@ -191,7 +193,8 @@ def _assigned_names(body: list[ast.stmt]) -> set[str]:
 def _locals_used(frame: TracedFrame, trees: Sequence[ast.AST]) -> dict[str, Tracker]:
     """Return the trackers of the local variables that the trees name, except those without a value.
 
-    Raises: CannotChange: the trees read a variable without a value.
+    Raises:
+        CannotChange: the trees read a variable without a value.
     """
     names = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)]
     values = {each.id: _tracker(frame, each.id) for each in names if frame.is_declared(each.id)}

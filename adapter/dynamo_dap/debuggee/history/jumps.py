@@ -13,7 +13,8 @@ from dynamo_dap.debuggee.values.model import WriteRefused
 def jump_in(frame: TracedFrame, facts: CodeFacts, path: str, line: int) -> Jump:
     """Return the start of ``line`` in the function, from which the trace can continue.
 
-    Raises: WriteRefused: it cannot continue there; the text says why.
+    Raises:
+        WriteRefused: it cannot continue there; the text says why.
     """
     name = user_function_name(frame.code)
     target = facts.first_of_line(line) if path == frame.path else None

@@ -54,7 +54,8 @@ class ChildrenOfTensor(Followed):
 def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
     """Return the sizes that an assignment sets; empty for any other assignment.
 
-    Raises: CannotChange: the tensor cannot get these sizes; the text says why.
+    Raises:
+        CannotChange: the tensor cannot get these sizes; the text says why.
     """
     target, value = _assigned(text)
     dimension = None

@@ -33,7 +33,9 @@ _LOOK_SECONDS = 0.05
 def connect_to(server: NamedServer) -> bool:
     """Connect this process, and return whether the session debugs it.
 
-    Raises: PermissionError: the server refuses this program or its token. OSError: no server listens there.
+    Raises:
+        PermissionError: the server refuses this program or its token.
+        OSError: no server listens there.
     """
     connected = connect_locally(server.host, server.port, _SECONDS)
     keep_alive(connected)

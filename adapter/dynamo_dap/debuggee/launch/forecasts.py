@@ -342,7 +342,8 @@ def _input_lists(asked: ForecastRun, body: ForecastBody) -> Iterator[_Inputs]:
 def _check_known(code: CodeType, known: _Known) -> None:
     """Check that the newest compiled call would hit the cache now, also with our tensors.
 
-    Raises: CannotForecast: it would not, so misses of other sizes would have another cause.
+    Raises:
+        CannotForecast: it would not, so misses of other sizes would have another cause.
     """
     if is_shared(code):
         raise CannotForecast("several torch.compile calls compiled it, and each uses its own entries")

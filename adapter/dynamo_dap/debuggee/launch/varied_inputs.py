@@ -51,7 +51,8 @@ class VariedInputs:
     ) -> None:
         """Change the sizes and integers ``varied``.
 
-        Raises: CannotForecast: the function has no such size.
+        Raises:
+            CannotForecast: the function has no such size.
         """
         self._code = code
         self._names = names

@@ -379,7 +379,8 @@ class BackwardPasses:
     def at_line(self, kept: KeptCall, run: GradientRun, visit: Visit, arrived: Callable[[TracePoint], None]) -> None:
         """Trace the call up to the visit, and stop, log or count there.
 
-        Raises: NoRealValue: the call can no longer be traced up to it.
+        Raises:
+            NoRealValue: the call can no longer be traced up to it.
         """
         replay = RunToVisit(self._in_backward(kept, run), visit, arrived)
         self._trace(kept, replay)

@@ -101,7 +101,8 @@ def outputs_of(call: GraphCall) -> list[object]:
 def graph_of_call(call: GraphCall, cached_call: CachedCall, *, with_transforms: bool = False) -> ReplayedGraph:
     """Trace the call again, and return its graph.
 
-    Raises: NoRealValue: the graph differs from the compiled one, or it is a backward pass.
+    Raises:
+        NoRealValue: the graph differs from the compiled one, or it is a backward pass.
     """
     if is_compiled_backward(cached_call.code):
         raise NoRealValue(

@@ -216,7 +216,8 @@ class KeptInput:
     def of(cls, name: str, given: object, *, is_written: bool) -> KeptInput:
         """Keep ``given``, or a copy if the call writes to it (``is_written``).
 
-        Raises: NoRealValue: gradients of this kind of tensor are unknown.
+        Raises:
+            NoRealValue: gradients of this kind of tensor are unknown.
         """
         torch = sys.modules["torch"]
         if not isinstance(given, torch.Tensor):
@@ -286,7 +287,8 @@ class GradientRun:
         the program's autograd graph computes these from it. Within one graph that happens if the backend runs the
         graph's operations under autograd, as "eager" does; otherwise only for views.
 
-        Raises: NoRealValue: the graph cannot run like this; the text says why.
+        Raises:
+            NoRealValue: the graph cannot run like this; the text says why.
         """
         self._found: dict[tuple[str, int], object] = {}
         self._edges: dict[tuple[str, int], object] = {}
@@ -392,7 +394,8 @@ class GradientRun:
     def compute(self, names: Sequence[str]) -> None:
         """Compute the gradients of some nodes.
 
-        Raises: NoRealValue: autograd fails; the text says why.
+        Raises:
+            NoRealValue: autograd fails; the text says why.
         """
         keys = [(name, number) for name in names for number in self._written.get(name, ())]
         self._compute([key for key in keys if key not in self._found])

@@ -65,7 +65,8 @@ class HashingRun(CallObserver, CompileObserver):
     def begin(self) -> None:
         """Start to observe; torch has been imported.
 
-        Raises: FeatureMissing: this torch lacks a name that hashing needs.
+        Raises:
+            FeatureMissing: this torch lacks a name that hashing needs.
         """
         for feature in NEEDED:
             feature.require()

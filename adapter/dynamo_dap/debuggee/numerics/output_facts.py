@@ -57,7 +57,8 @@ class ObservedOutputs:
     def __init__(self, kept: KeptBackward, *, with_gradients: bool) -> None:
         """Run the graph of ``kept``; ``with_gradients``: whether the program records gradients.
 
-        Raises: NoRealValue: the graph cannot run like this; the text says why.
+        Raises:
+            NoRealValue: the graph cannot run like this; the text says why.
         """
         self._kept = kept
         self._with_gradients = with_gradients

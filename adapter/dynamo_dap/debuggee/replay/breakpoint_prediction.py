@@ -116,7 +116,8 @@ class Predicted:
     def value(self, call: Call) -> object:
         """Return its value in ``call``, computed in isolation from the program: see ``evaluating``.
 
-        Raises: NotPredictable: only the trace knows the value.
+        Raises:
+            NotPredictable: only the trace knows the value.
         """
         try:
             value = self.result(call)

@@ -86,7 +86,8 @@ class CannotServe(Exception):
 def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
     """Make the cached ``call``, which has done nothing yet, call the other graph.
 
-    Raises: CannotServe: the code differs in more than the graph.
+    Raises:
+        CannotServe: the code differs in more than the graph.
     """
     frame, other = call.frame, made.code
     assert isinstance(frame, types.FrameType), "its code is about to run"

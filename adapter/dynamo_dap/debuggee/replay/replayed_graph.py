@@ -216,7 +216,9 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
     Dynamo may have learned since the compile that a size varies: the call is then traced without that knowledge.
     ``with_transforms``: accept a graph with transforms of ``torch.func``.
 
-    Raises: NoRealValue: the trace differs from the compile. FeatureMissing: this torch lacks a name that this needs.
+    Raises:
+        NoRealValue: the trace differs from the compile.
+        FeatureMissing: this torch lacks a name that this needs.
         Exception: Dynamo cannot trace the call.
     """
     for each in (call, dataclasses.replace(call, forgets_sizes=True)):

@@ -43,7 +43,8 @@ class Feature:
     def resolve(self, need: str) -> Any:
         """Return the object for ``need``, one of the declared needs.
 
-        Raises: FeatureMissing: a needed name is missing.
+        Raises:
+            FeatureMissing: a needed name is missing.
         """
         self.require()
         assert self._resolved is not None

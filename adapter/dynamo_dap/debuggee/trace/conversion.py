@@ -82,7 +82,8 @@ class Converter:
     def check_unchanged(self) -> None:
         """Check that the expression has not changed a copy of the program's object.
 
-        Raises: EvaluationError: it has.
+        Raises:
+            EvaluationError: it has.
         """
         for copied, marks in self._copies:
             if _marks(copied) != marks:

@@ -105,7 +105,8 @@ class RunnableGraph(Protocol):
     def input_of(self, node: Node) -> object:
         """Return the input of the placeholder ``node``.
 
-        Raises: NoRealValue: it is unknown; the text says why.
+        Raises:
+            NoRealValue: it is unknown; the text says why.
         """
 
     def attribute(self, target: str) -> Any:

@@ -56,7 +56,9 @@ _limits: Limits | None = Limits()
 def limits_of_real_values() -> Limits:
     """Return the limits of computing real values.
 
-    Raises: NoRealValue: they are turned off. FeatureMissing: this torch lacks a name that this needs.
+    Raises:
+        NoRealValue: they are turned off.
+        FeatureMissing: this torch lacks a name that this needs.
     """
     REAL_VALUES.require()
     if _limits is None:
@@ -67,7 +69,9 @@ def limits_of_real_values() -> Limits:
 def real_values_of(output: Output) -> RealValues:
     """Return the real values of the trace that writes the graph of ``output`` (torch's ``OutputGraph``).
 
-    Raises: NoRealValue: they are turned off. FeatureMissing: this torch lacks a name that this needs.
+    Raises:
+        NoRealValue: they are turned off.
+        FeatureMissing: this torch lacks a name that this needs.
     """
     limits = limits_of_real_values()
     values = _of_traces.get(output.root_tracer)
@@ -233,7 +237,8 @@ def _is_operation_of_torch(node: Node) -> bool:
 def _check_path(output: Output, node: Node) -> None:
     """Check that the replay of a cached call agrees with its cache entry up to ``node``.
 
-    Raises: NoRealValue: they differ, so the program computes another value.
+    Raises:
+        NoRealValue: they differ, so the program computes another value.
     """
     call = replayed_call()
     problem = None if call is None else PATHS.why_not_valid(call, output.root_tracer.graph)
@@ -276,7 +281,8 @@ def shares_written_memory(output: Output, value: object) -> bool:
 def input_of_traced_call(placeholder: Node) -> object:
     """Return the input of a placeholder in the traced call, with its contents at the beginning.
 
-    Raises: NoRealValue: it no longer exists.
+    Raises:
+        NoRealValue: it no longer exists.
     """
     call = replayed_call()
     if call is not None and call.in_backward is not None:

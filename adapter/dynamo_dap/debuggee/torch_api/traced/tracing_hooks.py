@@ -118,7 +118,8 @@ class NodeHook:
     def want(self, listener: NodeListener | None) -> None:
         """Call ``listener`` with each node that the calling thread's trace adds to the outermost graph; None to end.
 
-        Raises: FeatureMissing: this torch lacks the method.
+        Raises:
+            FeatureMissing: this torch lacks the method.
         """
         NODES.require()
         with self._lock:
