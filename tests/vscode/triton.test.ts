@@ -1,10 +1,14 @@
 /** At a stop in a Triton kernel: the scope of its program, and a block as a heat map in "View Tensor". */
 
 import { at } from "./harness/debug-panes.js";
+import { python } from "./harness/python.js";
 import { expect, test } from "./harness/test.js";
 import { launchJson } from "./harness/workspace.js";
 
 const FILE = "triton_programs/tutorials.py";
+
+// A program that is forked has imported Triton: its kernels would be compiled.
+test.use({ settings: { "dynamo.python": python() } });
 
 test("a kernel's program has a scope of its own, and its block is drawn as a heat map", async ({
     vscode,
