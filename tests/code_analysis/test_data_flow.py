@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -62,6 +63,14 @@ def test_a_container_is_shown_with_what_was_added_to_it(text: str, shown: str) -
     flow = DataFlow(depths)
     (returned,) = [flow.operands(one.index)[0].text for one in depths.table if one.is_return]
     assert returned == shown
+
+
+@pytest.mark.parametrize(("text", "shown"), [("[x * 2 for x in a]", "[…]"), ("{x: 1 for x in a}", "{…}")])
+def test_what_a_loop_adds_to_a_container_is_left_open(text: str, shown: str) -> None:
+    code = eval(f"lambda a: {text}").__code__
+    codes = [code, *(each for each in code.co_consts if isinstance(each, CodeType))]  # the loop's own, up to 3.11
+    flows = [(DataFlow(depths), depths.table) for depths in map(StackDepths, codes)]
+    assert shown in [flow.operands(one.index)[0].text for flow, table in flows for one in table if one.is_return]
 
 
 def test_operands_have_the_parentheses_that_they_need() -> None:
