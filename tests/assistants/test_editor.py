@@ -89,7 +89,7 @@ def test_both_see_every_stop_and_both_step(program: Fixture, editor: Editor) -> 
             text, data = await one.ask("debug_evaluate", expression="factor")
             assert data["line"] == line("scaled")
             assert f"▶ {line('scaled')} │     return x * factor" in text
-            # The assistant steps: the editor hears that the thread goes on, and where it stops.
+            # The assistant steps: the editor hears that the thread continues, and where it stops.
             text, data = await one.ask("debug_go", how="out")
             assert data["function"] == "fn"
             assert await _aside(editor.next_event, "continued", "stopped") == (
@@ -127,7 +127,7 @@ def test_both_see_every_stop_and_both_step(program: Fixture, editor: Editor) -> 
             body, frame = await _aside(editor.stop)
             assert (frame.line, body["hitBreakpointIds"]) == (line("returned"), [known[line("returned")]])
 
-            # The user has it go on while the assistant waits.
+            # The user has it continue while the assistant waits.
             await _aside(editor.set_breakpoints, program.path, [line("printed")])
             await _aside(client.resume, "continue", thread)
             data = await asyncio.wait_for(_stop_at(one, line("printed")), DEADLINE)

@@ -160,7 +160,7 @@ class Looking(EveryLine):
             original(translator, line)
             call, path = replayed_call(), translator.f_code.co_filename
             if call is None or call.in_backward is None or not self.wanted(path) or last.get(id(translator)) == line:
-                return  # it goes on with the line, after a call
+                return  # it continues with the line, after a call
             last[id(translator)] = line
             self.noted[path, line].append(dict(_gradients(TracedFrame(translator))))
 

@@ -2,7 +2,7 @@
 
 ``python -m tests.benchmarks.table [ROW or GROUP ...] [--quick] [--json FILE] [--limit SECONDS]``. Each group of rows is
 measured in a process of its own, which is ended when it takes longer than its limit: a row that fails says why, and the
-others go on. Medians, the quartiles around them, the target, and whether it is reached; what a row is compared with
+others continue. Medians, the quartiles around them, the target, and whether it is reached; what a row is compared with
 beside it. The programs under ``tests/benchmarks`` that are not part of a row's name print more of each.
 """
 

@@ -53,7 +53,7 @@ table = made._repr_html_()
 assert "<table" in table and "print(&quot;in it&quot;)" in table and "program.py:6" in table, table
 assert "Failed to trace builtin operator" in table and "<script" not in table
 
-# What runs outside is not in it, and a second time inside goes on with it.
+# What runs outside is not in it, and a second time inside continues with it.
 compiles = len(made.compiles)
 torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3))
 assert len(made.compiles) == compiles
@@ -233,7 +233,7 @@ def test_in_a_program_that_is_debugged(session: Session, tmp_path: Path) -> None
     session.launch(program, "line", "told")
     for _ in range(2):
         session.wait_for_stop(at="line")
-        reported = session.go_on(at="told").frame
+        reported = session.continue_to_stop(at="told").frame
         assert reported.evaluate("len(made.compiles), made.breaks[0].source, made.problem", "repl").text == (
             "(2, 'print(\"a break\")', None)"
         )

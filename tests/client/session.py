@@ -354,18 +354,18 @@ class Session:
             if event["event"] == "output" and category in (None, event["body"].get("category", "console"))
         )
 
-    # -- going on --------------------------------------------------------------------------------------------------
+    # -- continuing --------------------------------------------------------------------------------------------------
 
     def resume(
         self, command: str = "continue", *, thread_id: int | None = None, granularity: str | None = None
     ) -> None:
-        """Let a thread go on (the one that stopped last), without waiting."""
+        """Let a thread continue (the one that stopped last), without waiting."""
         if thread_id is None:
             assert self._last_stop is not None, "nothing has stopped yet"
             thread_id = self._last_stop.thread_id
         self.client.resume(command, thread_id, granularity)
 
-    def go_on(self, at: str | None = None) -> Stop:
+    def continue_to_stop(self, at: str | None = None) -> Stop:
         """Continue to the next stop."""
         self.resume()
         return self.wait_for_stop(at=at)
@@ -429,7 +429,7 @@ class Session:
             with contextlib.suppress(RequestFailed, TimeoutError):
                 self.client.request("disconnect", {"terminateDebuggee": True}, timeout=END_DEADLINE)
         self.client.close()
-        # One that listens goes on: for the next client.
+        # One that listens continues: for the next client.
         self._server.end(0.0 if self._listens else END_DEADLINE)
         self.processes_left = processes.wait_until_gone(self.mark, END_DEADLINE)
         processes.kill_all(self.mark)

@@ -1,8 +1,8 @@
 """Checks what is reported of threads, and when.
 
 No thread is announced while it is stopped: VS Code takes a thread's event as the end of its stop, and shows the stack
-then, but no variables and no way to go on. And no stop is reported before the answer to the request that let the thread
-go on: a client would take the answer as the end of that stop.
+then, but no variables and no way to continue. And no stop is reported before the answer to the request that resumed the
+thread: a client would take the answer as the end of that stop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def problems_of(entries: Iterable[Entry]) -> list[str]:
             unanswered.pop(message.get("request_seq", -1), None)
         elif message.get("event") == "stopped":
             if body.get("threadId") in unanswered.values():
-                found.append(f"a stop came before the answer to what let its thread go on: {entry}")
+                found.append(f"a stop came before the answer to what let its thread continue: {entry}")
             stopped.add(body["threadId"])
         elif message.get("event") == "continued":
             stopped.clear()

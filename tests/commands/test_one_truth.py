@@ -163,8 +163,8 @@ def test_stops_and_what_if_have_that_name(session: Session) -> None:
     session.resume()
     stop = session.wait_for_stop("exception")
     assert f"Recompile: {MODEL} [0/1]" in session.request("exceptionInfo", {"threadId": stop.thread_id})["exceptionId"]
-    session.go_on(at="size")
-    stop = session.go_on(at="size")
+    session.continue_to_stop(at="size")
+    stop = session.continue_to_stop(at="size")
     assert stop.description == f"Call 3 of {MODEL} [0/1]"
     session.request("setExpression", {"expression": "scale", "value": "7", "frameId": stop.frame.data.id})
     stop = session.wait_for_stop("changed", at="size")

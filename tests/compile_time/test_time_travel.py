@@ -395,7 +395,7 @@ class Twins:
             if twin is not None:
                 try:
                     twins._compare(log, twin)
-                except Exception as problem:  # noqa: BLE001  (the process that closes a log goes on after it)
+                except Exception as problem:  # noqa: BLE001  (the process that closes a log continues after it)
                     twins.differences.append(f"{type(problem).__name__}: {problem}")
             twins._close(log)
 

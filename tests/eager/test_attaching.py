@@ -46,7 +46,7 @@ def test_attach_again_with_eager_debugging(new_session: NewSession, start: Start
         session = new_session()
         with session.configuring("attach", where):
             session.set_breakpoints("listening", "again", "compute")
-        places = {session.wait_for_stop("breakpoint").marker, session.go_on().marker}
+        places = {session.wait_for_stop("breakpoint").marker, session.continue_to_stop().marker}
         assert places == {"again", "compute"}
         session.disconnect()
         assert program.process.poll() is None
@@ -99,10 +99,10 @@ def test_a_program_connects_to_a_server_that_waits(session: Session, start: Star
     session.client.configuration_done()
     beginning.result(DEADLINE)
     stop = session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="double")
+    session.continue_to_stop(at="double")
     stop = session.next()
     assert stop.frame["Locals"]["result"].text == "42"
-    stop = session.go_on(at="end")
+    stop = session.continue_to_stop(at="end")
     session.disconnect()
     assert program.process.wait(DEADLINE) == 0, "the program ended with the debugger"
     assert program.lines == ["connected True", "ended"]
@@ -152,7 +152,7 @@ def test_a_program_that_listens_for_debugpy(new_session: NewSession, start: Star
             assert [frame.name for frame in stop.frames] == ["compute", "main", "<module>"]
         stacks = {}
         for _ in range(2):
-            stop = session.go_on()
+            stop = session.continue_to_stop()
             stacks[stop.marker] = [frame.name for frame in stop.frames]
         assert stacks == {"compute": ["compute", "main", "<module>"], "again": ["main", "<module>"]}
         session.disconnect()
@@ -178,7 +178,7 @@ print("went on", flush=True)
 """
 
 
-def test_a_program_that_waits_for_a_client_goes_on_when_debugpy_is_gone(
+def test_a_program_that_waits_for_a_client_continues_when_debugpy_is_gone(
     session: Session, start: Start, tmp_path: Path
 ) -> None:
     """It ended after the client had configured it, and before anybody waited."""

@@ -85,12 +85,12 @@ def expect_every_stop(session: Session) -> None:
     stop = session.wait_for_stop("breakpoint")
     assert stop.marker in ("eager", "after")
     for name in ("by_comptime", "by_a_lambda", "by_a_function"):
-        stop = session.go_on(at=name)
+        stop = session.continue_to_stop(at=name)
         assert stop.reason == "breakpoint"
         assert stop.description.startswith("Tracing by_")
         assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[2]")
     for _ in range(2):
-        stop = session.go_on(at="plain")
+        stop = session.continue_to_stop(at="plain")
         assert stop.reason == "breakpoint"
         assert stop.frame.evaluate("x.tolist()").text == "[1.0, 1.0]"
     for _ in range(2):

@@ -78,10 +78,10 @@ def look_at_child(child: Session) -> None:
     """Go through the child's eager line, into the trace, and back."""
     stop = child.wait_for_stop("breakpoint", at="eager")
     assert stop.frame["Locals"]["n"].text in ("0", "1")
-    stop = child.go_on(at="traced")
+    stop = child.continue_to_stop(at="traced")
     assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[")
     assert "work" in [frame.name for frame in stop.frames]
-    stop = child.go_on(at="computed")
+    stop = child.continue_to_stop(at="computed")
     assert stop.frame["Locals"]["result"].text.startswith("Tensor ")
     child.set_breakpoints(PROGRAM)
     child.resume()

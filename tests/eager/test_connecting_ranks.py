@@ -286,7 +286,7 @@ print("over", n, flush=True)
 
 @pytest.fixture
 def light(tmp_path: Path) -> Fixture:
-    """A program that connects as the environment says, and goes on when there is the file that it is given."""
+    """A program that connects as the environment says, and continues when there is the file that it is given."""
     program = Fixture(tmp_path / "program.py")
     program.path.write_text(LIGHT)
     return program
@@ -477,7 +477,7 @@ def test_the_import_of_torch_is_untraced_in_a_rank_as_well(session: Session, sta
     with configured(session, beginning):
         session.set_breakpoints(program, "import", "after")
     session.wait_for_stop("breakpoint", at="import")
-    session.go_on(at="after")
+    session.continue_to_stop(at="after")
     session.resume()
     assert running.wait_for_line("traced by") == "traced by None"
     assert running.process.wait(DEADLINE) == 0
@@ -543,7 +543,7 @@ def test_a_rank_in_a_network_of_its_own(session: Session, start: Start, tmp_path
             session.set_breakpoints(program, "eager", "traced")
         session.wait_for_output("rank 3 (local 1) connected")
         session.wait_for_stop("breakpoint", at="eager")
-        stop = session.go_on(at="traced")
+        stop = session.continue_to_stop(at="traced")
         assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[2]")
         session.resume()
         assert running.process.wait(DEADLINE) == 0

@@ -81,7 +81,7 @@ def test_locals_have_what_a_function_binds_or_captures(session: Session) -> None
     assert list(stop.frame["Locals"].children) == ["self", "x", "moved", "shift"]
     assert stop.frame["Locals"]["shift"].text == "2"
     assert set(stop.frame["Cells"].children) == {"self", "shift"}
-    stop = session.go_on(at="captures")
+    stop = session.continue_to_stop(at="captures")
     assert list(stop.frame["Locals"].children) == ["tensor", "self", "shift"]
     assert stop.frame["Locals"]["self"].text == "<Model module>"
     assert [frame.name for frame in stop.frames][:2] == ["Model.forward.<locals>.moved", "Model.forward"]

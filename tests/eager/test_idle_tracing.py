@@ -18,7 +18,7 @@ Start = Callable[..., None]
 @pytest.fixture
 def start(session: Session, tmp_path: Path) -> Iterator[Start]:
     """Starts the program with the filter that VS Code sets by itself. It stands still after the test, and is ended."""
-    file = tmp_path / "goes_on"
+    file = tmp_path / "continues"
     file.touch()
 
     def start(*compile_time: str, mode: str = "compile-time", **options: object) -> None:

@@ -94,7 +94,7 @@ class Looking:
         asked = {"expression": expression, "frameId": self.frame, "context": "repl"}
         return str(self._session.request("evaluate", asked)["result"])
 
-    def go_on(self, command: str = "next") -> None:
+    def continue_to_stop(self, command: str = "next") -> None:
         """Go on to the next stop."""
         self._session.request(command, {"threadId": self.thread})
         self.stop()
@@ -112,7 +112,7 @@ def test_scopes_come_with_the_local_variables_on_every_call(session: Session, tm
         looking.served()
         assert looking.variables(looking.scopes()) == {"items": f"[{call}]", "n": str(call)}
         asked_again.append(looking.served())
-        looking.go_on()
+        looking.continue_to_stop()
         reference = looking.scopes()
         session.request("threads")
         assert looking.variables(reference) == {"items": f"[{call}]", "n": str(call), "text": "'a'"}
@@ -147,9 +147,9 @@ def test_what_came_along_is_never_older_than_what_was_done_since(session: Sessio
     assert ended.wait(DEADLINE)
     assert looking.variables(reference)["items"] == "[0]"
     reference = looking.scopes()
-    looking.go_on()
+    looking.continue_to_stop()
     assert looking.variables(looking.scopes())["text"] == "'a'"
-    looking.go_on()
+    looking.continue_to_stop()
     assert looking.variables(looking.scopes())["items"] == "[0, 2]"
     session.disconnect()
 
@@ -171,7 +171,7 @@ def test_no_file_is_read_at_a_stop_that_was_read_before(session: Session, tmp_pa
         looking.set_breakpoints("plain", "later")
         for scope in session.request("scopes", {"frameId": looking.frame})["scopes"]:
             looking.variables(scope["variablesReference"])
-        looking.go_on()
+        looking.continue_to_stop()
     opened = looking.evaluate(f"opened.count({str(looking.program)!r})")
     assert opened == "0", "the file was read for the first breakpoint in it"
     session.disconnect()

@@ -99,7 +99,7 @@ def test_continue_from_a_trace_gives_up_the_eager_step(session: Session) -> None
         session.set_breakpoints(LOOP, "call")
     session.wait_for_stop("breakpoint", at="call")
     session.step_in(at="fn1")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     session.set_breakpoints(LOOP)
     assert session.run_to_end() == 0
 
@@ -109,7 +109,7 @@ def test_a_step_in_that_finds_nothing_to_trace_steps_over(session: Session) -> N
     with launching(session, LOOP, mode="compile-time"):  # else the step would end in generated code
         session.set_breakpoints(LOOP, "call")
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     session.step_in(at="after")
     session.set_breakpoints(LOOP)
     assert session.run_to_end() == 0
@@ -121,7 +121,7 @@ def test_a_step_into_a_cached_call_and_back(session: Session, option: str, expec
     with launching(session, LOOP, cachedCalls=option):
         session.set_breakpoints(LOOP, "call")
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     session.resume("stepIn")
     stop = session.wait_for_stop("step")
     assert stop.frame.name == expected
@@ -149,7 +149,7 @@ def test_debugpy_never_stops_in_generated_code(session: Session) -> None:
     with launching(session, DISABLED):
         session.set_breakpoints(DISABLED, "by_hand", "second")
     session.wait_for_stop("breakpoint", at="by_hand")
-    session.go_on(at="second")
+    session.continue_to_stop(at="second")
     session.set_breakpoints(DISABLED)
     session.next(at="after")
     assert session.run_to_end() == 0
@@ -176,7 +176,7 @@ def test_a_breakpoint_call_in_eager_code_stops(session: Session) -> None:
     assert session.run_to_end() == 0
 
 
-def test_without_debugpy_the_session_says_so_and_goes_on(session: Session, tmp_path: Any) -> None:
+def test_without_debugpy_the_session_says_so_and_continues(session: Session, tmp_path: Any) -> None:
     (tmp_path / "debugpy.py").write_text("raise ImportError('broken on purpose')\n")
     with launching(session, LOOP, env={"PYTHONPATH": str(tmp_path)}):
         answered = session.set_breakpoints(LOOP, "fn1", "loop1")

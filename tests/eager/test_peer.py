@@ -132,7 +132,7 @@ def step_in_a_comprehension(peer: Peer) -> None:
 def breakpoint_in_a_generator(peer: Peer) -> None:
     _run(peer, "generator", "3", at=("yield",))
     peer.stop()
-    # On Python 3.12 and newer debugpy stops there each time that the generator goes on.
+    # On Python 3.12 and newer debugpy stops there each time that the generator continues.
     peer.breakpoints()
     _to_end(peer)
 

@@ -79,8 +79,8 @@ def test_each_rank_is_a_session_and_conditions_know_it(family: Family, tmp_path:
     stop = child.wait_for_stop("breakpoint", at="traced")
     assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[4]")
     for _ in range(2):
-        child.go_on(at="eager")
-        child.go_on(at="traced")
+        child.continue_to_stop(at="eager")
+        child.continue_to_stop(at="traced")
     child.resume()
     wait_for_end(family)
     assert "condition" not in ranks["rank 0 (local 0)"].output()
@@ -123,7 +123,7 @@ def test_a_rank_that_is_held_does_not_end_the_job(family: Family) -> None:
     held.wait_for_stop("breakpoint", at="begins")
     family.parent.timeline.wait_until(lambda: family.parent.output("stdout").count("begins") == 2, "the others begin")
     time.sleep(2 * seconds)  # not for something to happen: this is the hold
-    held.go_on(at="eager")
+    held.continue_to_stop(at="eager")
     waiting.timeline.wait_until(lambda: "would have ended after" in waiting.output("console"), "it says so")
     held.resume()
     wait_for_end(family, 3)
@@ -181,7 +181,7 @@ def test_ranks_that_accelerate_launches(family: Family, tmp_path: Path) -> None:
     assert sorted(ranks) == ["rank 0 (local 0)", "rank 1 (local 1)"]
     child = ranks["rank 1 (local 1)"]
     child.wait_for_stop("breakpoint", at="eager")
-    child.go_on(at="traced")
+    child.continue_to_stop(at="traced")
     child.resume()
     assert family.parent.wait_for_exit() == 0
     assert family.parent.output("stdout").count("[3.0, 3.0]\n") == 2

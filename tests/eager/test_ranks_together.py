@@ -129,7 +129,7 @@ def test_four_ranks_stop_step_and_continue_together(family: Family) -> None:
     for rank in ranks[:2]:
         rank.wait_for_output(parted, "console")
     assert "has diverged" not in ranks[2].output() + ranks[3].output()
-    # Those go on together, into a trace, and the one is left where it is.
+    # Those continue together, into a trace, and the one is left where it is.
     step(ranks[1:], ranks[3], "stepIn", "traced")
     ranks[3].wait_for_output(f"{names[0]} did not step with {names[3]}: it is stopped at {place('only')}.", "console")
     ranks[0].next(at="after")
@@ -170,7 +170,7 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
     # What it was asked for is withdrawn: it does not stop when it is back in Python.
     first.resume()
     begin_turn(family, ranks, begin, 2)
-    # Unless it reached a line just at the time that this was on its way: it goes on by itself then. By now that is
+    # Unless it reached a line just at the time that this was on its way: it continues by itself then. By now that is
     # over, as it waits again.
     withdrawn = stops_of(second)
     assert withdrawn in ([], ["pause"])

@@ -133,10 +133,10 @@ def test_a_program_that_listens_turns_wrong_tokens_away_and_loses_nothing(new_se
         session = new_session()
         session.attach(*address, "listening", "again")
         session.wait_for_stop("breakpoint", at="again")
-        # Nor is a session disturbed that goes on.
+        # Nor is a session disturbed that continues.
         with pytest.raises(RequestFailed, match="token"):
             show_token(address, "guessed")
-        session.go_on(at="again")
+        session.continue_to_stop(at="again")
         session.disconnect()
     finally:
         program.end()

@@ -47,7 +47,7 @@ def test_pause_in_eager_code(session: Session, tmp_path: Path) -> None:
     for _ in range(3):
         stop = program.pause()
         assert {"eager", "<module>"} <= set(names(stop))
-        session.resume()  # the next pause is asked for at once, perhaps before the thread goes on
+        session.resume()  # the next pause is asked for at once, perhaps before the thread continues
     assert [thread.name for thread in session.client.threads()] == ["MainThread"]
     program.let_end()
     assert session.wait_for_exit() == 0
@@ -70,7 +70,7 @@ def test_pause_in_generated_code(session: Session, tmp_path: Path) -> None:
     """The pause is asked for while what generated code calls is in C: it is over when that returns."""
     program = Running(session, tmp_path, "generated", "waits")
     session.wait_for_stop("breakpoint", at="waits")
-    session.go_on(at="waits")
+    session.continue_to_stop(at="waits")
     session.set_breakpoints(PROGRAM)
     session.resume()
     time.sleep(0.3)  # into the middle of the sleep
@@ -128,7 +128,7 @@ def hold_both(session: Session, folder: Path) -> tuple[Running, Stop, Stop]:
     return program, traced, eager
 
 
-def test_each_thread_goes_on_by_itself_under_either_debugger(session: Session, tmp_path: Path) -> None:
+def test_each_thread_continues_by_itself_under_either_debugger(session: Session, tmp_path: Path) -> None:
     program, traced, eager = hold_both(session, tmp_path)
     answer = session.request("continue", {"threadId": eager.thread_id})
     assert answer["allThreadsContinued"] is False
@@ -143,7 +143,7 @@ def test_each_thread_goes_on_by_itself_under_either_debugger(session: Session, t
 
 
 def test_an_eager_stop_outlasts_the_other_threads(session: Session, tmp_path: Path) -> None:
-    """The traced thread goes on to its end, its first call over, while the eager one is inspected."""
+    """The traced thread runs to its end, its first call over, while the eager one is inspected."""
     program, traced, eager = hold_both(session, tmp_path)
     session.resume(thread_id=traced.thread_id)
     session.timeline.expect_event("thread", lambda body: body == {"reason": "exited", "threadId": traced.thread_id})
@@ -237,4 +237,4 @@ def test_many_breakpoints_in_one_file_are_put_in_its_table_at_once(session: Sess
     set_ = session.set_breakpoints(program, *range(first, first + 400), "last")
     assert [one.line for one in set_] == [*range(first, first + 401)]
     assert int(stop.frame.evaluate("len(made)").text) < 20
-    assert session.go_on().frame.line == first
+    assert session.continue_to_stop().frame.line == first

@@ -41,7 +41,7 @@ class _Hits:
         return body
 
     def take(self, stop: dict[str, Any]) -> None:
-        """Look at a stop as an IDE does, and let its thread go on."""
+        """Look at a stop as an IDE does, and let its thread continue."""
         thread = stop["threadId"]
         frames = self.ask("stackTrace", {"threadId": thread})["stackFrames"]
         where = next(frame for frame in frames if frame["source"].get("path") == str(PROGRAM.path))
@@ -83,7 +83,7 @@ def test_a_thread_that_is_being_started_is_left_alone_and_then_debugged(session:
     with session.configuring("launch", {"program": str(program.path)}):
         session.set_breakpoints(program, "starting", "worker")
     session.wait_for_stop("breakpoint", at="starting")
-    session.go_on(at="worker")
+    session.continue_to_stop(at="worker")
     session.next()
     assert session.run_to_end() == 0
     assert session.output("stderr") == "", "pydevd complains of threads without identifiers"

@@ -44,7 +44,7 @@ def test_a_value_looks_the_same_in_ordinary_code_in_a_trace_and_in_generated_cod
     assert metadata["x"]["shape"] == "[3, 4]"
     assert eager["half"].text == "Tensor bf16[2, 3] cpu = [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]"
 
-    stop = session.go_on(at="traced")
+    stop = session.continue_to_stop(at="traced")
     traced = stop.frame["Locals"]
     assert {name: shown(traced[name])["text"] for name in names} == {name: in_eager[name]["text"] for name in names}
     assert {name: shown(traced[name])["type"] for name in names} == {name: in_eager[name]["type"] for name in names}
@@ -53,7 +53,7 @@ def test_a_value_looks_the_same_in_ordinary_code_in_a_trace_and_in_generated_cod
     for name, children in below_eager.items():
         assert [child for child in traced[name].children if child in children] == children, name
 
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     session.resume("stepIn")
     generated = session.wait_for_stop("step")
     assert "generated" in generated.frame.name
@@ -193,9 +193,9 @@ def test_without_a_frame_the_programs_globals_are_meant(session: Session, mode: 
     session.wait_for_stop("breakpoint", at="call")
     check_globals(session, "ordinary code")
     if mode != "run-time":
-        session.go_on(at="traced")
+        session.continue_to_stop(at="traced")
         check_globals(session, "trace")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     if mode != "compile-time":
         session.resume("stepIn")
         assert "generated" in session.wait_for_stop("step").frame.name

@@ -15,11 +15,11 @@ from tests.client.timeline import DEADLINE
 
 def test_the_end_of_the_program_waits_for_a_look_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a C++ call that returns just at the time of the end would show it, which cannot be had on demand."""
-    looking, goes_on = threading.Event(), threading.Event()
+    looking, may_continue = threading.Event(), threading.Event()
 
     def look(now: float) -> list[group_timeouts.Waiting]:  # noqa: ARG001  (as the real one)
         looking.set()
-        goes_on.wait(DEADLINE)
+        may_continue.wait(DEADLINE)
         return []
 
     monkeypatch.setattr(group_timeouts, "waiting", look)
@@ -32,6 +32,6 @@ def test_the_end_of_the_program_waits_for_a_look_in_progress(monkeypatch: pytest
     end.join(0.1)
     assert end.is_alive(), "the look is not over"
     assert not watch.is_out_of_torch
-    goes_on.set()
+    may_continue.set()
     end.join(DEADLINE)
     assert watch.is_out_of_torch

@@ -49,7 +49,7 @@ def test_nothing_shown_has_an_address(session: Session, tmp_path: Path) -> None:
     session.set_breakpoints(PROGRAM)
     session.client.request("setExceptionBreakpoints", {"filters": []})
     session.set_breakpoints(PROGRAM, "call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     session.resume("stepIn")
     stop = session.wait_for_stop("step")
     while "generated" not in stop.frame.name:

@@ -1,4 +1,4 @@
-"""Bad input of every kind: one clear message for users, and the session goes on or ends properly."""
+"""Bad input of every kind: one clear message for users, and the session continues or ends properly."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_truncated_message_ends_the_session(session: Session) -> None:
     ],
     ids=["no JSON", "no object", "wrong type of seq", "unknown type", "no UTF-8"],
 )
-def test_a_message_that_is_no_dap_is_reported_and_the_session_goes_on(session: Session, body: bytes) -> None:
+def test_a_message_that_is_no_dap_is_reported_and_the_session_continues(session: Session, body: bytes) -> None:
     session.initialize()
     session.stream.write_unchecked(frame(body))
     session.timeline.wait_until(

@@ -47,22 +47,22 @@ def test_back_into_bodies_that_are_over(session: Session, tmp_path: Path, call: 
     stop = session.wait_for_stop("breakpoint", at="layer")
     for _ in range(call - 1):
         for place in ("positive", "negative", "end", "layer"):
-            stop = session.go_on(at=place)
+            stop = session.continue_to_stop(at=place)
     seen: dict[str, tuple[str, dict[str, str]]] = {}
     for place, expression in EXPRESSIONS.items():
-        stop = stop if place == "layer" else session.go_on(at=place)
+        stop = stop if place == "layer" else session.continue_to_stop(at=place)
         seen[place] = stop.frame.evaluate(expression).text, stop.frame["Graph"].texts()
     # Ones times the call's number: 4 of them, one more in each, and doubled.
     assert [each for each, _ in seen.values()] == [str(4.0 * call), str(8.0 * (call + 1)), "4.0"]
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     for place, expression in reversed(EXPRESSIONS.items()):
         session.resume("reverseContinue")
         stop = session.wait_for_stop("breakpoint", at=place)
         assert (stop.frame.evaluate(expression).text, stop.frame["Graph"].texts()) == seen[place], place
     for place, expression in list(EXPRESSIONS.items())[1:]:
-        stop = session.go_on(at=place)
+        stop = session.continue_to_stop(at=place)
         assert stop.frame.evaluate(expression).text == seen[place][0], place
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     session.set_breakpoints(fixture)
     assert session.run_to_end() == 0
     assert session.output("stdout") == "".join(f"{4.0 * (2 * (number + 1) + number)}\n" for number in range(1, 5))
@@ -78,5 +78,5 @@ def test_a_condition_in_a_body_holds_in_later_calls(session: Session, tmp_path: 
         session.request("setBreakpoints", {"source": {"path": str(path)}, "breakpoints": breakpoints})
     stop = session.wait_for_stop("breakpoint", at="layer")
     assert stop.frame.evaluate("kept.sum().item()").text == "12.0"
-    assert session.go_on(at="layer").frame.evaluate("kept.sum().item()").text == "16.0"
+    assert session.continue_to_stop(at="layer").frame.evaluate("kept.sum().item()").text == "16.0"
     assert session.run_to_end() == 0

@@ -25,14 +25,14 @@ def test_lines_in_a_compiled_function_and_in_one_that_it_calls(session: Session)
         assert len({answer.id for answer in answers}) == 3
     first = session.wait_for_stop("breakpoint", at="first")
     assert first.body["hitBreakpointIds"] == [answers[0].id]
-    helper = session.go_on(at="in_helper")
+    helper = session.continue_to_stop(at="in_helper")
     assert helper.body["hitBreakpointIds"] == [answers[1].id]
-    session.go_on(at="return")
+    session.continue_to_stop(at="return")
     # The second call is served by the cache, and stops all the same.
-    second = session.go_on(at="first")
+    second = session.continue_to_stop(at="first")
     assert second.description == "Call 2 of compute [0/0]"
-    session.go_on(at="in_helper")
-    session.go_on(at="return")
+    session.continue_to_stop(at="in_helper")
+    session.continue_to_stop(at="return")
     assert session.run_to_end() == 0
     assert session.output("stdout") == "result 87.0\nagain 87.0\n"
 
@@ -49,7 +49,7 @@ def test_a_breakpoint_without_code_moves_down_or_says_why_not(session: Session) 
         # Ordinary Python: the last line that there is.
         assert (past_end.verified, past_end.line) == (True, end_of_file)
     assert session.wait_for_stop("breakpoint").frame.line == end_of_file
-    session.go_on(at="return")
+    session.continue_to_stop(at="return")
     assert session.run_to_end() == 0
 
 
@@ -79,7 +79,7 @@ def test_a_program_may_have_any_name(session: Session, tmp_path: Path) -> None:
         answered = session.set_breakpoints(program, 1, 4)
         assert [(one.verified, one.line) for one in answered] == [(True, 3), (True, 4)]
     assert session.wait_for_stop("breakpoint").frame.line == 3
-    assert session.go_on().frame["Locals"]["value"].text == "1"
+    assert session.continue_to_stop().frame["Locals"]["value"].text == "1"
     assert session.run_to_end() == 0
 
 
@@ -132,8 +132,8 @@ def test_conditions_over_symbolic_locals(session: Session) -> None:
         )
     stop = session.wait_for_stop("breakpoint")
     while stop.marker == "third_line":
-        # Stopping at a condition that has no value is as good as going on, when it is said why.
-        stop = session.go_on()
+        # Stopping at a condition that has no value is as good as continuing, when it is said why.
+        stop = session.continue_to_stop()
     assert stop.marker == "first_line"
     assert stop.frame["Locals"]["index"].text == "3"
     session.set_breakpoints("loops")
@@ -169,7 +169,7 @@ def test_function_breakpoints(session: Session) -> None:
     stop = session.wait_for_stop("function breakpoint")
     assert stop.frame.name == "gather"
     assert stop.body["hitBreakpointIds"] == [answers[0].id]
-    stop = session.go_on(at="deposit")
+    stop = session.continue_to_stop(at="deposit")
     assert stop.frame.name.endswith("deposit")
     assert session.run_to_end() == 0
 
@@ -178,7 +178,7 @@ def test_breakpoints_set_while_stopped_and_taken_away(session: Session) -> None:
     session.launch("basic", "first", "branch")
     session.wait_for_stop("breakpoint", at="first")
     session.set_breakpoints("basic", "total")
-    stop = session.go_on(at="total")
+    stop = session.continue_to_stop(at="total")
     assert lines_of(stop.frames)[0] == f"compute:{Fixture('basic').line('total')}"
     assert session.finish() == 0
 
@@ -353,7 +353,7 @@ def test_a_file_that_is_slow_to_read_holds_up_nothing_but_what_counts_on_it(sess
     stop = session.wait_for_stop("breakpoint", at="traced")
     breakpoints = {"source": {"path": str(slow.path)}, "breakpoints": [{"line": 2}]}
     setting = session.client.send("setBreakpoints", breakpoints)
-    going_on = session.client.send("continue", {"threadId": stop.thread_id})
+    resuming = session.client.send("continue", {"threadId": stop.thread_id})
     assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[2] cpu")
     assert stop.frame.evaluate("x.shape").text
     answered = [one.message["command"] for one in session.timeline.entries if one.message["type"] == "response"]
@@ -361,5 +361,5 @@ def test_a_file_that_is_slow_to_read_holds_up_nothing_but_what_counts_on_it(sess
     assert "continue" not in answered, "the program does not run on before its breakpoints are set"
     gate.open("w").close()
     assert json.loads(bytes(setting.result(session.client.timeout)))["breakpoints"][0]["verified"]
-    going_on.result(session.client.timeout)
+    resuming.result(session.client.timeout)
     assert session.wait_for_exit() == 0

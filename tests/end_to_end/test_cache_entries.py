@@ -81,11 +81,11 @@ def test_an_entry_shows_its_guards_code_graphs_and_resume_functions(session: Ses
 def test_calls_are_counted_from_when_they_are_asked_for(session: Session) -> None:
     session.launch("cache_entries", "call", "again")
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     (function, _) = _entries(session, "fn")
     assert "calls" not in function["entries"][0]
-    session.go_on(at="call")
-    session.go_on(at="again")
+    session.continue_to_stop(at="call")
+    session.continue_to_stop(at="again")
     function, _ = _entries(session, "fn")
     assert {entry["compileId"]: entry["calls"] for entry in function["entries"]} == {"0/0": 0, "0/1": 2}
     assert session.run_to_end() == 0
@@ -100,7 +100,7 @@ def test_looking_at_entries_changes_none(session: Session) -> None:
     assert session.request(ENTRIES)["text"].replace(", 0 calls since counting began", "") == text
     assert stop.frame.evaluate(OF_TORCH).text == before
     compiles = session.request("dynamoCompiles")
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     assert session.request("dynamoCompiles") == compiles
     assert session.run_to_end() == 0
 
@@ -113,7 +113,7 @@ def test_one_entry_is_forgotten_and_compiled_again(session: Session) -> None:
     assert [entry["compileId"] for entry in _entries(session, "fn")[0]["entries"]] == ["0/1"]
     said = session.refusal(FORGET, {"functionId": function["id"], "compileId": "0/0"})
     assert "fn has no cache entry 0/0" in said
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     assert [entry["compileId"] for entry in _entries(session, "fn")[0]["entries"]] == ["0/2", "0/1"]
     assert session.run_to_end() == 0
     assert "again 3.0" in session.output("stdout")
@@ -126,7 +126,7 @@ def test_all_of_a_function_is_forgotten(session: Session) -> None:
     function, _ = _entries(session, "fn")
     assert session.request(FORGET, {"functionId": function["id"]}) == {"count": 3}
     assert [one["name"] for one in _entries(session)] == ["Model.forward"]
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     function, resumed = _entries(session, "fn")
     assert (len(function["entries"]), len(resumed["entries"])) == (1, 1)
     assert session.run_to_end() == 0
@@ -134,10 +134,10 @@ def test_all_of_a_function_is_forgotten(session: Session) -> None:
 
 
 def test_a_function_that_is_being_compiled_is_not_forgotten(session: Session) -> None:
-    """Torch goes on with its entries when the compile is over; a single one of them can go."""
+    """Torch continues with its entries when the compile is over; a single one of them can go."""
     session.launch("cache_entries", "scaled")
     session.wait_for_stop("breakpoint", at="scaled")
-    session.go_on(at="scaled")
+    session.continue_to_stop(at="scaled")
     function = _entries(session, "fn")[0]
     assert "being compiled" in session.refusal(FORGET, {"functionId": function["id"]})
     assert session.request(FORGET, {"functionId": function["id"], "compileId": "0/0"}) == {"count": 1}

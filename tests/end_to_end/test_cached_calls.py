@@ -208,7 +208,7 @@ def test_generated_code_alone(session: Session, breaking: Fixture) -> None:
     session.wait_for_stop("breakpoint", at="caller")
     session.resume()
     session.wait_for_stop("breakpoint", at="helper")
-    while (stop := session.go_on()).marker != "caller":
+    while (stop := session.continue_to_stop()).marker != "caller":
         assert stop.frame.name.endswith("generated #1)")
     assert session.step_in().frame.name == "broken (generated #0)"
     session.resume()
@@ -220,7 +220,7 @@ def test_as_ordinary_python(session: Session, breaking: Fixture) -> None:
     """The option is what is tested: after the first call debugpy stops in the function, until it has no breakpoint."""
     session.launch(breaking, "helper", cachedCalls="eager")
     session.wait_for_stop("breakpoint", at="helper")
-    second = session.go_on(at="helper")
+    second = session.continue_to_stop(at="helper")
     assert second.frame["Locals"]["h"].text.startswith("Tensor f32[3]"), "a real tensor"
     resumed = _resumed(breaking)
     assert [frame.name for frame in second.user_frames][:2] == ["helper", resumed]
@@ -304,7 +304,7 @@ def test_conditions_on_plain_values_stop_in_their_calls_alone(session: Session, 
     assert stop.frame.evaluate("int(step)").text == "40"
     assert stop.frame.evaluate("x.tolist()").text == shown([30.0] * 3)
     for number in range(36, 40):
-        assert session.go_on(at="sum").frame.evaluate("x[0].item()").text == f"{number}.0"
+        assert session.continue_to_stop(at="sum").frame.evaluate("x[0].item()").text == f"{number}.0"
     assert session.run_to_end() == 0
 
 
@@ -368,7 +368,7 @@ def test_calls_of_all_cache_entries_are_counted(session: Session, tmp_path: Path
     """Also calls that reach no breakpoint, which are no longer inspected once that is known."""
     session.launch(program_of(TWO_ENTRIES, tmp_path), "other")
     assert session.wait_for_stop("breakpoint", at="other").description == "Tracing chosen [0/1]"
-    assert session.go_on(at="other").description == "Call 6 of chosen [0/1]"
+    assert session.continue_to_stop(at="other").description == "Call 6 of chosen [0/1]"
     assert session.run_to_end() == 0
 
 
@@ -399,7 +399,7 @@ def test_calls_that_no_breakpoint_was_set_for_are_counted_and_later_ones_stopped
         session.set_breakpoints(program, "other", printed)
     session.wait_for_stop("breakpoint", at="printed")
     session.set_breakpoints(program, "other", "step")
-    assert session.go_on(at="step").description == "Call 6 of step [0/0]"
+    assert session.continue_to_stop(at="step").description == "Call 6 of step [0/0]"
     session.set_breakpoints(program, "other")
     assert session.run_to_end() == 0
 
@@ -559,10 +559,10 @@ def test_a_compile_that_is_not_valid_for_a_call_is_reported(session: Session, tm
     session.launch(program, "last")
     session.wait_for_stop("breakpoint", at="last")
     assert "not valid" not in session.output("important")
-    stop = session.go_on(at="last")
+    stop = session.continue_to_stop(at="last")
     session.wait_for_output("self.flag was False when it was compiled and is True now", "important")
     assert "not valid for it" in stop.frame.refusal("y.sum().item()")
-    stop = session.go_on(at="last")
+    stop = session.continue_to_stop(at="last")
     assert stop.frame.evaluate("y.sum().item()").text == "2.0"
     assert session.finish() == 0
     assert session.output("stdout").splitlines() == ["[1.0, 1.0]"] * 3
@@ -612,7 +612,7 @@ def test_a_helper_that_breaks_the_graph_stops_once_for_each_execution(
     expected = [each for each in every if each == "break" or each in others] * 5
     expected.insert(len(expected) - 1 - expected[::-1].index("break"), "counted")
     stops = [session.wait_for_stop("breakpoint").marker]
-    stops += [session.go_on().marker for _ in expected[1:]]
+    stops += [session.continue_to_stop().marker for _ in expected[1:]]
     assert stops == expected
     assert session.finish() == 0
     assert session.output("console").count("logged") == 10
@@ -659,7 +659,7 @@ def test_values_that_the_call_did_not_compute_are_marked(
     program = program_of(UNSTEADY.replace("{defect}", defect), tmp_path)
     session.launch(program, "last")
     for call in range(5):
-        stop = session.wait_for_stop("breakpoint", at="last") if call == 0 else session.go_on(at="last")
+        stop = session.wait_for_stop("breakpoint", at="last") if call == 0 else session.continue_to_stop(at="last")
         shown = stop.frame["Locals"]["y"]
         is_marked = bool(said) and call > 2
         assert f"[{2.0 * call}, {2.0 * call}]" in shown.text

@@ -1,4 +1,4 @@
-"""A compile that takes long: the client learns what goes on while Call Stack says that the program runs."""
+"""A compile that takes long: the client learns what happens while Call Stack says that the program runs."""
 
 from __future__ import annotations
 

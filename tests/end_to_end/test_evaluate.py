@@ -146,5 +146,5 @@ def test_an_evaluation_that_does_not_end_is_ended(session: Session) -> None:
     request = [entry for entry in session.timeline.entries if entry.sent][-1].message
     session.request("cancel", {"requestId": request["seq"]})
     session.timeline.wait_until(lambda: pending.has_failed, "answer to the cancelled evaluation")
-    assert stop.frame.evaluate("x.shape[1]").text == "4", "the session goes on"
+    assert stop.frame.evaluate("x.shape[1]").text == "4", "the session continues"
     assert session.finish() == 0

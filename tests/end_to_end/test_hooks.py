@@ -133,7 +133,9 @@ for line in expected[traces] + expected[stages]:
 
 
 @pytest.mark.long
-def test_a_hook_that_raises_switches_its_feature_off_and_the_program_goes_on(session: Session, tmp_path: Path) -> None:
+def test_a_hook_that_raises_switches_its_feature_off_and_the_program_continues(
+    session: Session, tmp_path: Path
+) -> None:
     other = tmp_path / "alone.py"
     other.write_text(PROGRAM + ALONE, encoding="utf-8")
     undebugged = alone(other).stdout

@@ -266,7 +266,7 @@ def test_what_is_done_to_torch_at_a_stop(session: Session, tmp_path: Path, done:
             stop = session.wait_for_stop("breakpoint", at=marker)
             if marker == place:
                 if "reset" in done and place == "trace":
-                    # torch would free what it then goes on to use, and the program die of it.
+                    # torch would free what it then continues to use, and the program die of it.
                     assert "cannot be reset while it traces" in stop.frame.refusal(done, context="repl")
                 else:
                     stop.frame.evaluate(done, context="repl")

@@ -65,7 +65,7 @@ def test_the_program_is_held_at_each_stage_of_a_line(session: Session, tmp_path:
     assert session.next().frame.line > inside.line, "by debugpy, in torch's own Python"
 
     seen, in_backward = [], set()
-    while (stop := session.go_on()).marker != "end":
+    while (stop := session.continue_to_stop()).marker != "end":
         assert stop.frames[1].marker == "scaled"
         seen.append(stop.description)
         in_backward |= {stop.description} if stop.frames[-1].marker == "backward" else set()
@@ -123,10 +123,10 @@ def test_passes_that_put_operations_in_or_change_them(session: Session, tmp_path
     assert (stop.description, stop.frame.name) == ("A pass puts in", "a pass puts in neg_default (aten.neg.default)")
     assert [stop.frames[1].marker, stop.frames[-1].marker] == ["put_in", "first"]
     assert "pass" in [each.marker for each in stop.frames], "the pass that does it"
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert stop.frame.name == "a pass has changed sin (aten.cos.default)"
     assert stop.frames[1].marker == "function"
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert stop.frame.name == "a pass has changed add (aten.add.Tensor)"
     assert (stop.frames[1].marker, stop.frame.evaluate("node.args[1]").text) == ("constant", "3")
     assert session.run_to_end() == 0

@@ -320,7 +320,7 @@ def test_nothing_is_compared_while_it_is_off(session: Session, tmp_path: Path) -
     session.launch(program, "silu")
     stop = session.wait_for_stop("breakpoint", at="silu")
     assert stop.frame_called("<module>").evaluate(OURS).text == "[]"
-    stop = session.go_on(at="silu")
+    stop = session.continue_to_stop(at="silu")
     assert stop.frame_called("<module>").evaluate(OURS).text == "[False]"
     session.finish()
 

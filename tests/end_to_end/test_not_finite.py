@@ -436,14 +436,14 @@ def test_it_is_turned_on_and_off_at_any_time(session: Session, tmp_path: Path) -
     wanted = {"filters": [], "filterOptions": [{"filterId": "nan", "condition": condition}]}
     session.request("setExceptionBreakpoints", wanted)
     assert stop.frame.evaluate(OURS).text == "[True]"
-    of_log = session.go_on(at="log")  # not for the calls that returned -Inf alone, or had no 1.0
+    of_log = session.continue_to_stop(at="log")  # not for the calls that returned -Inf alone, or had no 1.0
     assert of_log.frame.evaluate("__value__").text.startswith("Tensor f32[3]")
     assert of_log.frame.evaluate("__value__.isnan().sum().item()").text == "1"
-    of_backend = session.go_on(at="sine")
+    of_backend = session.continue_to_stop(at="sine")
     exception_id, (_, _, cause) = reported(session, of_backend)
     assert exception_id == "NaN: made by the compiled graph alone"
     assert cause.startswith("Cause: AOTAutograd or the backend.")
-    last = session.go_on(at="called")
+    last = session.continue_to_stop(at="called")
     session.request("setExceptionBreakpoints", {"filters": []})
     assert last.frame.evaluate(OURS).text == "[False, False]"
     assert session.run_to_end() == 0

@@ -121,7 +121,7 @@ def test_a_line_breakpoint_in_the_document_that_shows_a_cell_stops(session: Sess
     traced, other = session.request("setBreakpoints", asked)["breakpoints"]
     assert traced["verified"]
     assert "module-level code" in other["message"]
-    assert session.go_on().frame.line == 9
+    assert session.continue_to_stop().frame.line == 9
     session.resume()
     thread.join(SECONDS)
     # The same cell, again, has the same name.

@@ -52,14 +52,14 @@ def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: P
     assert _reported(session) == [False, "stopped"], "ordinary Python has no history"
     session.next(at="loop")
     assert _reported(session) == [False, "stopped", "stopped"], "nothing is said again"
-    session.go_on(at="traced")
+    session.continue_to_stop(at="traced")
     session.next()
     session.resume("stepBack")
     session.wait_for_stop("step", at="traced")
-    stop = session.go_on(at="after")
-    session.go_on(at="traced")
+    stop = session.continue_to_stop(at="after")
+    session.continue_to_stop(at="traced")
     assert _reported(session) == [False, "stopped", "stopped", True, *["stopped"] * 5]
-    session.go_on(at="after")
+    session.continue_to_stop(at="after")
     refused = session.refusal("stepBack", {"threadId": stop.thread_id})
     assert "has no history" in refused, "who asks there is told why not"
     session.set_breakpoints(fixture)
@@ -71,7 +71,7 @@ def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: P
 def test_nothing_is_sent_where_the_first_stop_has_a_history(session: Session, tmp_path: Path) -> None:
     session.launch(_program(tmp_path, CALLS), "traced", "after")
     session.wait_for_stop("breakpoint", at="traced")
-    session.go_on(at="after")
+    session.continue_to_stop(at="after")
     assert _reported(session) == ["stopped", "stopped"]
     session.disconnect(terminateDebuggee=True)
 
@@ -92,6 +92,6 @@ def test_offered_anew_after_a_restart(session: Session, tmp_path: Path) -> None:
     session.request("restart")
     session.wait_for_stop("breakpoint", at="before")
     assert _reported(session) == [False, "stopped", "stopped"]
-    session.go_on(at="traced")
+    session.continue_to_stop(at="traced")
     assert _reported(session) == [False, "stopped", "stopped", True, "stopped"]
     session.disconnect(terminateDebuggee=True)

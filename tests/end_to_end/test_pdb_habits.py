@@ -121,7 +121,7 @@ LOOKS: list[tuple[str, list[str], list[str]]] = [
     ("w shows the stack", ["w"], ["#0  scale", "#1  compute", "#2  main"]),
     ("bt", ["bt"], ["#0  scale"]),
     ("a shows arguments", ["a"], ["tensor = Tensor f32[3, 4]", "factor = 2"]),
-    ("l goes on, l . comes back", ["w", "l", "l", "l ."], ["▶  7 │", "  13 │", "  23 │", "▶  7 │"]),
+    ("l continues, l . comes back", ["w", "l", "l", "l ."], ["▶  7 │", "  13 │", "  23 │", "▶  7 │"]),
     ("Enter repeats l", ["w", "l", ""], ["  12 │", "  13 │"]),
     ("l FIRST, LAST", ["l 16, 19"], ["  16 │     shape", "  19 │     return"]),
     ("l FIRST, COUNT", ["l 16, 2"], ["  16 │", "  18 │"]),
@@ -200,7 +200,7 @@ MOVES: list[tuple[str, list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("lines", "shown"), [each[1:] for each in MOVES], ids=[each[0] for each in MOVES])
-def test_going_on(plain: Typist, lines: list[str], shown: list[str]) -> None:
+def test_continuing(plain: Typist, lines: list[str], shown: list[str]) -> None:
     plain.begin_again()
     _in_order(plain.type(*lines), shown)
 

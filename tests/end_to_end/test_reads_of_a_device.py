@@ -62,7 +62,7 @@ def test_a_stop_alone_reads_nothing_and_runs_nothing(session: Session) -> None:
     session.launch(PROGRAM, "elsewhere", "second")
     session.wait_for_stop("breakpoint", at="elsewhere")
     for _ in range(2):
-        stop = session.go_on(at="second")
+        stop = session.continue_to_stop(at="second")
         stop.frame["Locals"].texts()
     session.resume()
     assert session.wait_for_exit() == 0

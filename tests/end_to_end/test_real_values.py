@@ -176,7 +176,7 @@ def test_what_transforms_return_has_its_values(session: Session, tmp_path: Path)
     path.write_text(TRANSFORMS, encoding="utf-8")
     session.launch(Fixture(path), "last")
     for call in (1, 2, 3):
-        stop = session.wait_for_stop("breakpoint", at="last") if call == 1 else session.go_on(at="last")
+        stop = session.wait_for_stop("breakpoint", at="last") if call == 1 else session.continue_to_stop(at="last")
         found = {text: stop.frame.evaluate(text).text for text in ("rows.tolist()", "slopes.sum()", "doubled.sum()")}
         assert found["rows.tolist()"] == "[3.0, 12.0]"
         assert found["slopes.sum()"].endswith("= 15.0")
@@ -208,7 +208,7 @@ def test_calls_with_jagged_tensors_stop_each_time(session: Session, tmp_path: Pa
     session.launch(Fixture(path), "last")
     session.wait_for_stop("breakpoint", at="last")
     for _ in range(3):
-        stop = session.go_on(at="last")
+        stop = session.continue_to_stop(at="last")
     caller = stop.frame_called("<module>")
     # Small tensors show their data in containers as well.
     assert caller.evaluate("results").text == "{'result': Tensor f32[] cpu = 14.0}"
@@ -248,11 +248,13 @@ def test_overlapping_arguments_and_overrides(session: Session, tmp_path: Path) -
     program = Fixture(path)
     session.launch(program, "overlap", "override")
     for call in (1, 2, 3):
-        stop = session.wait_for_stop("breakpoint", at="overlap") if call == 1 else session.go_on(at="overlap")
+        stop = (
+            session.wait_for_stop("breakpoint", at="overlap") if call == 1 else session.continue_to_stop(at="overlap")
+        )
         assert stop.frame.evaluate("y.tolist()").text == "[2.0, 4.0, 3.0]"
         assert "[1.0" not in stop.frame["Locals"]["y"].text
         # What the override does is in the graph: it does not run again for the value.
-        assert session.go_on(at="override").frame.evaluate("y.tolist()").text == "[8.0, 8.0]"
+        assert session.continue_to_stop(at="override").frame.evaluate("y.tolist()").text == "[8.0, 8.0]"
     assert session.finish() == 0
     assert session.output("stdout") == untouched(program)
 
@@ -283,7 +285,7 @@ def test_locals_from_before_a_graph_break_are_shown_as_such(session: Session, tm
     path.write_text(VANISHING, encoding="utf-8")
     session.launch(Fixture(path), "last")
     for call in range(3):
-        stop = session.wait_for_stop("breakpoint", at="last") if call == 0 else session.go_on(at="last")
+        stop = session.wait_for_stop("breakpoint", at="last") if call == 0 else session.continue_to_stop(at="last")
         shown = stop.frame["Locals"]
         assert list(shown.children) == ["scale", "kept", "again", "x", "total", "sizes", "of Dynamo"]
         for name in ("x", "total", "sizes"):

@@ -70,7 +70,9 @@ def test_a_line_stops_once_per_execution_if_dynamo_skips_the_outer_function(sess
     session.launch(looping(tmp_path), "helped")
     values = []
     for number in range(6):
-        stop = session.wait_for_stop("breakpoint", at="helped") if number == 0 else session.go_on(at="helped")
+        stop = (
+            session.wait_for_stop("breakpoint", at="helped") if number == 0 else session.continue_to_stop(at="helped")
+        )
         values.append(stop.frame.evaluate("y[0].item()").text)
     assert values == ["3.0", "8.0", "4.0", "10.0", "5.0", "12.0"]
     assert session.run_to_end() == 0
@@ -126,7 +128,7 @@ def test_a_skipped_function_stops_once_per_execution(session: Session, tmp_path:
     session.launch(skipped(tmp_path), "first", "called", "scaled", "added")
     expected = ["first", *["called", "scaled", "added", "added"] * 2] * 2
     stops = [session.wait_for_stop("breakpoint").marker]
-    stops += [session.go_on().marker for _ in expected[1:]]
+    stops += [session.continue_to_stop().marker for _ in expected[1:]]
     assert stops == expected
     assert session.run_to_end() == 0
     assert session.output("stdout") == "number 2\nnumber 3\n" * 2
@@ -168,7 +170,7 @@ def test_the_line_of_a_break_stops_once_if_the_rest_runs_as_ordinary_python(sess
     program.path.write_text(ENDING, encoding="utf-8")
     session.launch(program, "shown")
     for call in range(3):
-        stop = session.wait_for_stop("breakpoint", at="shown") if call == 0 else session.go_on(at="shown")
+        stop = session.wait_for_stop("breakpoint", at="shown") if call == 0 else session.continue_to_stop(at="shown")
         assert stop.frame.evaluate("y[0].item()").text == f"{call + 1}.0"
     assert session.run_to_end() == 0
     assert session.output("stdout") == "2.0\n4.0\n6.0\n"
@@ -200,7 +202,7 @@ def test_next_over_breaks_of_a_cached_call_goes_to_each_line(session: Session, t
     session.launch(program, "first")
     session.wait_for_stop("breakpoint", at="first")
     for _ in range(2):
-        session.go_on(at="first")
+        session.continue_to_stop(at="first")
         for marker in ("broken", "names", "printed", "last", "call"):
             session.next(at=marker)
     assert session.run_to_end() == 0
@@ -212,10 +214,10 @@ def test_step_out_before_a_break_goes_to_the_caller(session: Session, tmp_path: 
     program.path.write_text(REST, encoding="utf-8")
     session.launch(program, "first")
     session.wait_for_stop("breakpoint", at="first")
-    session.go_on(at="first")
+    session.continue_to_stop(at="first")
     session.resume("stepOut")
     session.wait_for_stop("step", at="call")
-    session.go_on(at="first")
+    session.continue_to_stop(at="first")
     assert session.run_to_end() == 0
 
 

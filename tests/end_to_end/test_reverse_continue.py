@@ -68,12 +68,12 @@ def test_to_the_change_before(session: Session, watched: Fixture, call: int) -> 
     session.launch(watched, "end")
     stop = session.wait_for_stop("breakpoint", at="end")
     for _ in range(call - 1):
-        stop = session.go_on(at="end")
+        stop = session.continue_to_stop(at="end")
     session.request("dynamoRunBack", {"frameId": stop.frame.data.id, "name": "y", "to": "bound"})
     before = session.wait_for_stop("goto", at="third")
     session.request("dynamoRunBack", {"frameId": before.frame.data.id, "name": "y", "to": "mutated"})
     session.wait_for_stop("goto", at="in_place")
-    stop = session.go_on(at="end")
+    stop = session.continue_to_stop(at="end")
     _watch(session, stop, "y", "items")
     for expected in BACK:
         session.resume("reverseContinue")
@@ -93,7 +93,7 @@ def test_to_the_change_before(session: Session, watched: Fixture, call: int) -> 
             assert stop.frames[1].evaluate("len(items)").text == "1"
             session.resume()
             session.wait_for_stop("data breakpoint", at="appended")
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     session.request("setDataBreakpoints", {"breakpoints": []})
     assert session.finish() == 0
 
@@ -109,7 +109,7 @@ def test_changes_in_kept_traces(session: Session, watched: Fixture) -> None:
             session.resume()
             stop = session.wait_for_stop("data breakpoint")
             assert _reported(session, stop) == expected, f"call {call + 1}"
-        session.go_on(at="end")
+        session.continue_to_stop(at="end")
     session.request("setDataBreakpoints", {"breakpoints": []})
     assert session.finish() == 0
 
@@ -162,7 +162,7 @@ def test_hit_counts_and_messages(session: Session, tmp_path: Path, call: int) ->
     session.resume("reverseContinue")
     session.wait_for_stop("breakpoint", at="first")
     for name in ("loop", "loop", "end"):
-        session.go_on(at=name)
+        session.continue_to_stop(at=name)
     session.request("setBreakpoints", {"source": {"path": str(fixture.path)}, "breakpoints": []})
     assert session.run_to_end() == 0
     assert session.output().count("handled\n") == call
@@ -178,7 +178,7 @@ def test_to_the_exception_before(session: Session, tmp_path: Path) -> None:
     session.resume()
     stop = session.wait_for_stop("exception", at="raises")
     reported = _reported(session, stop)
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     session.resume("reverseContinue")
     stop = session.wait_for_stop("exception", at="raises")
     assert _reported(session, stop) == reported
@@ -189,8 +189,8 @@ def test_to_the_exception_before(session: Session, tmp_path: Path) -> None:
     session.resume("stepBack")
     session.wait_for_stop("step", at="raises")
     session.request("setExceptionBreakpoints", {"filters": []})
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     session.resume("reverseContinue")
     session.wait_for_stop("breakpoint", at="first")
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     assert session.finish() == 0

@@ -126,11 +126,11 @@ def test_calls_are_made_again_without_the_program(session: Session, program: Fix
     saved = _saved(session, first)
     assert [(each["path"], each["text"]) for each in saved["lost"]] == [("arguments[0].lock", "_thread.lock")]
     assert "notes" not in saved
-    session.go_on(at="last")
+    session.continue_to_stop(at="last")
     assert "is not an empty folder" in session.refusal(RECORD_CALL, {"threadId": 1, "folder": str(first)})
     _saved(session, second)
     session.set_breakpoints(program, "resumed")
-    session.go_on(at="resumed")
+    session.continue_to_stop(at="resumed")
     assert "is a part of it" in _saved(session, broken)["notes"][0]
     assert session.run_to_end() == 0
     printed = session.output("stdout")

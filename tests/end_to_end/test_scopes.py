@@ -23,7 +23,7 @@ def test_scopes_and_a_tensor(session: Session) -> None:
     assert "'add'" in locals_before["mode"]
     assert stop.frame["Graph"].children == {} or "z" not in str(stop.frame["Graph"].texts())
 
-    stop = session.go_on(at="branch")
+    stop = session.continue_to_stop(at="branch")
     z = stop.frame["Locals"]["z"]
     assert z.text == "Tensor f32[3, 4] cpu all 3, requires_grad"
     facts = z.texts()
@@ -37,10 +37,10 @@ def test_scopes_and_a_tensor(session: Session) -> None:
     assert "z" in str(stop.frame["Graph"].texts()), "the graph's nodes are named after the user's locals"
     assert stop.frame["Guards"].children
 
-    helper = session.go_on(at="in_helper")
+    helper = session.continue_to_stop(at="in_helper")
     assert helper.frame["Locals"].texts() == {"tensor": "Tensor f32[3, 4] cpu all 3, requires_grad", "factor": "2"}
     assert helper.frame_called("compute")["Locals"]["z"].text == "Tensor f32[3, 4] cpu all 3, requires_grad"
-    stop = session.go_on(at="return")
+    stop = session.continue_to_stop(at="return")
     assert stop.frame["Locals"]["shape"].text.replace("torch.Size", "").startswith(("([3, 4])", "(3, 4)"))
     compile_facts = stop.frame["Compile"].texts()
     assert "0/0" in str(compile_facts)
@@ -140,7 +140,7 @@ def test_cells_globals_and_side_effects(session: Session) -> None:
     assert "count" in str(_open_texts(stop.frame["Side Effects"], 2))
     assert list(stop.frame.scopes) == [*SCOPES[:2], "Cells", *SCOPES[2:]]
     assert "logged" in stop.frame["Globals"], "the globals that the function names"
-    stop = session.go_on(at="inner_cell")
+    stop = session.continue_to_stop(at="inner_cell")
     assert stop.frame["Cells"]["count"].text == "5"
     assert session.run_to_end() == 0
 

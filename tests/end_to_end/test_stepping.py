@@ -46,7 +46,7 @@ def test_by_instruction(session: Session) -> None:
     assert depths in ([0, 1, 2, 1], [0, 2, 1])
     assert top == ["Tensor f32[3, 4] cpu all 3, requires_grad"], "before STORE_FAST the sum lies on the stack"
     assert stop.marker == "branch"
-    stop = session.go_on(at="call")
+    stop = session.continue_to_stop(at="call")
     while stop.marker == "call":
         stop = session.step_in("instruction")
     assert stop.frame.name == "scale"
@@ -67,7 +67,7 @@ def test_a_loop_line_by_line(session: Session) -> None:
     seen = [session.next().marker for _ in range(8)]
     assert seen == ["first_line", "second_line", "third_line", "loop"] * 2
     session.set_breakpoints("loops", "return")
-    session.go_on(at="return")
+    session.continue_to_stop(at="return")
     assert session.run_to_end() == 0
 
 
@@ -80,7 +80,7 @@ def test_comprehensions_and_generators(session: Session) -> None:
     session.next(at="generator_expression")
     session.next(at="comprehensions_return")
 
-    session.go_on(at="generators_first")
+    session.continue_to_stop(at="generators_first")
     session.next(at="generator_loop")
     stop = session.step_in()
     assert stop.frame.name == "pieces"
@@ -95,14 +95,14 @@ def test_comprehensions_and_generators(session: Session) -> None:
     session.next(at="generator_loop")
     session.next(at="generator_body")
 
-    stop = session.go_on(at="inner")
+    stop = session.continue_to_stop(at="inner")
     assert [frame.name for frame in stop.frames][:2] in (
         ["functions.<locals>.inner", "functions"],
         ["inner", "functions"],
     )
     assert stop.frame["Locals"]["value"].text.startswith("Tensor f32[2]")
     session.step_in(at="functions_return")
-    # The caller goes on with its line, which calls the next function.
+    # The caller continues with its line, which calls the next function.
     stop = session.step_in(at="lambda")
     assert "<lambda>" in stop.frame.name
     session.step_out()
@@ -151,12 +151,12 @@ def test_into_a_module_without_torch_in_between(session: Session) -> None:
     assert stop.frame.name == "Model.forward"
     session.next(at="model_loop")
     session.set_breakpoints("model", "model_count")
-    session.go_on(at="model_count")
+    session.continue_to_stop(at="model_count")
     assert session.run_to_end() == 0
 
 
 def test_into_the_next_function_that_is_compiled(session: Session) -> None:
-    """Stepping past the end of a trace goes on where the function was called; stepping in, in the next trace."""
+    """Stepping past the end of a trace continues where the function was called; stepping in, in the next trace."""
     session.launch("control_flow", "comprehensions_return")
     session.wait_for_stop("breakpoint", at="comprehensions_return")
     session.next(at="call_comprehensions")
@@ -173,7 +173,7 @@ def test_into_the_next_function_that_is_compiled_without_eager_debugging(session
     assert session.run_to_end() == 0
 
 
-def test_pause_and_go_on(session: Session) -> None:
+def test_pause_and_continue(session: Session) -> None:
     session.launch("endings/runs_on")
     session.wait_for_output("running")
     thread = session.client.threads()[0]

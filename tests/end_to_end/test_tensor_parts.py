@@ -93,7 +93,7 @@ def test_a_tensor_in_ordinary_python_in_a_trace_and_in_a_cached_call(session: Se
     assert_is(session, frame["Locals"]["x"], X, 1)
     assert computed(session, frame, "x[1] * 24")["elements"][0] == ["12.0", "13.0", "14.0"]
 
-    frame = session.go_on(at="traced").frame
+    frame = session.continue_to_stop(at="traced").frame
     shown = frame["Locals"]["weights"].text
     assert shown.startswith("Tensor f32[2, 4, 4] cpu ")
     assert shown.endswith(", requires_grad")
@@ -101,7 +101,7 @@ def test_a_tensor_in_ordinary_python_in_a_trace_and_in_a_cached_call(session: Se
     assert_is(session, frame["Locals"]["x"], X, 1)
     assert_is(session, frame.evaluate("weights * 3"), expected(X, 2.0) * 3, 1)
 
-    stop = session.go_on(at="traced")
+    stop = session.continue_to_stop(at="traced")
     frame = stop.frame
     assert stop.description == "Call 2 of attend [0/0]"
     assert_is(session, frame["Locals"]["weights"], expected(X * 2, 2.0), 0)
@@ -155,7 +155,7 @@ def test_variables_that_are_tensors_are_marked_for_vs_code(
     in_module = marked(session.wait_for_stop("breakpoint", at="eager").frame)
     assert in_module["x"] == in_module["big"] == mark
     assert in_module["torch"] is None
-    traced = marked(session.go_on(at="traced").frame)
+    traced = marked(session.continue_to_stop(at="traced").frame)
     of_traced = (TRACED_TENSOR, TRACED) if mark else (None, None)
     assert traced["x"] == traced["weights"] == of_traced[0]
     assert traced["scale"] == of_traced[1]
@@ -180,7 +180,7 @@ def test_a_value_that_cannot_be_shown_says_why(session: Session, program: Fixtur
 
     frame = session.wait_for_stop("breakpoint", at="eager").frame
     for stopped in (frame, None):
-        frame = stopped or session.go_on(at="traced").frame
+        frame = stopped or session.continue_to_stop(at="traced").frame
         assert "not a tensor" in refused(frame, "[1]")
         assert "not a tensor" in refused(frame, "1")
         assert "name 'nothing' is not defined" in refused(frame, "nothing")

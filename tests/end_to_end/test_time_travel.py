@@ -1,4 +1,4 @@
-"""Time travel: a held trace is gone back in, by every kind of step, and goes on as if nobody had looked."""
+"""Time travel: a held trace is gone back in, by every kind of step, and continues as if nobody had looked."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_back_to_every_line_and_forward_again(session: Session, program: str, fu
         visited.append(_state(stop))
         if stop.frame.line == end:
             break
-        stop = session.go_on()
+        stop = session.continue_to_stop()
     assert len(visited) > 1
     for number, expected in reversed(list(enumerate(visited[:-1]))):
         session.resume("reverseContinue")
@@ -112,7 +112,7 @@ def test_forward_from_an_earlier_snapshot_continues_over_the_present(session: Se
     session.launch("basic", "call")
     session.wait_for_stop("breakpoint", at="call")
     if call == 2:
-        session.go_on(at="call")
+        session.continue_to_stop(at="call")
     session.step_in(at="in_helper")
     session.resume("stepBack")
     session.wait_for_stop("step", at="call")
@@ -127,19 +127,19 @@ def test_forward_from_an_earlier_snapshot_continues_over_the_present(session: Se
 def test_continue_after_steps_back_stops_at_each_breakpoint_on_the_way(session: Session, call: int) -> None:
     session.launch("basic", "first", "total")
     session.wait_for_stop("breakpoint", at="first")
-    session.go_on(at="total")
+    session.continue_to_stop(at="total")
     if call == 2:
-        session.go_on(at="first")
-        session.go_on(at="total")
+        session.continue_to_stop(at="first")
+        session.continue_to_stop(at="total")
     session.resume("stepBack")
     session.wait_for_stop("step", at="after_call")
-    session.go_on(at="total")
+    session.continue_to_stop(at="total")
     session.resume("reverseContinue")
     session.wait_for_stop("breakpoint", at="first")
     session.set_breakpoints("basic", "after_call")
-    session.go_on(at="after_call")
+    session.continue_to_stop(at="after_call")
     if call == 1:
-        session.go_on(at="after_call")
+        session.continue_to_stop(at="after_call")
     assert session.run_to_end() == 0
 
 
@@ -183,7 +183,7 @@ def test_where_something_came_from(session: Session, origins: Fixture, call: int
     session.launch(origins, "end")
     stop = session.wait_for_stop("breakpoint", at="end")
     for _ in range(call - 1):
-        stop = session.go_on(at="end")
+        stop = session.continue_to_stop(at="end")
     for name, to, place in (
         ("total", "bound", "total"),
         ("items", "mutated", "append"),
@@ -193,7 +193,7 @@ def test_where_something_came_from(session: Session, origins: Fixture, call: int
     ):
         there = _run_back(session, stop, name, to)
         assert there.marker == place, (name, to)
-        stop = session.go_on(at="end")
+        stop = session.continue_to_stop(at="end")
     refused = session.refusal("dynamoRunBack", {"frameId": stop.frame.data.id, "name": "x", "to": "bound"})
     assert "came with the call" in refused
     session.set_breakpoints(origins)
@@ -206,7 +206,7 @@ def test_steps_back_and_forward(session: Session, origins: Fixture, call: int) -
     session.launch(origins, "leave")
     stop = session.wait_for_stop("breakpoint", at="leave")
     for _ in range(call - 1):
-        stop = session.go_on(at="leave")
+        stop = session.continue_to_stop(at="leave")
     factor = float(call * 3)
     assert stop.frame.evaluate("grown.item()").text == str(factor * 2)
     for number, place in enumerate(("grown", "call", "append", "broken", "total"), 1):
@@ -236,7 +236,7 @@ def test_steps_back_and_forward(session: Session, origins: Fixture, call: int) -
     around = session.request("dynamoTimeline", {"threadId": stop.thread_id, "count": 2})
     assert (around["start"], around["current"]) == (2, timeline["entries"][2]["snapshot"])
     assert around["entries"] == timeline["entries"][2:4]
-    session.go_on(at="leave")
+    session.continue_to_stop(at="leave")
     assert session.finish() == 0
     assert session.output("stdout") == "done\n"
 
@@ -275,7 +275,7 @@ def test_the_timeline_of_a_long_loop(session: Session, tmp_path: Path) -> None:
     assert timeline["entries"][-1]["snapshot"] == timeline["current"]
     session.resume("stepBack")
     assert "1 statement back" in (session.wait_for_stop("step").description or "")
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     assert session.finish() == 0
 
 
@@ -327,14 +327,14 @@ def test_by_instruction(session: Session, tmp_path: Path, forward_in: int, back_
             session.resume("next", granularity="instruction")
             stop = session.wait_for_stop()
         if call != forward_in:
-            session.go_on(at="end")
+            session.continue_to_stop(at="end")
         while call == back_in and "beginning" not in (stop.description or ""):
             session.resume("stepBack", granularity="instruction")
             stop = session.wait_for_stop("step")
             back.append(_instruction(stop))
         if call == back_in:
-            session.go_on(at="total")
-            session.go_on(at="end")
+            session.continue_to_stop(at="total")
+            session.continue_to_stop(at="end")
         if call < 3:
             session.resume()
     assert len(forward) > 60

@@ -28,10 +28,10 @@ def test_only_the_chosen_functions_are_compiled(session: Session) -> None:
     """In every call; and when the choice changes, what was compiled before runs as Python."""
     session.launch("settings", "call", "end", compileOnly=["scaled"])
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     assert list(_recorded(session)) == ["scaled"]
     assert _console(session, "%compileOnly shifted") == 'compileOnly: ["shifted"]'
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     assert {name: len(compiles) for name, compiles in _recorded(session).items()} == {"scaled": 1, "shifted": 1}
     assert session.run_to_end() == 0
     assert "scaled 2.0\nshifted 2.0\nscaled 3.0\nshifted 2.0\n" in session.output("stdout")
@@ -67,10 +67,10 @@ def test_a_stance_changes_while_the_program_is_stopped(session: Session) -> None
     """From running all as Python to compiling, in ordinary Python and from a client's own request."""
     session.launch("settings", "call", "end", stance="force_eager")
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     assert _recorded(session) == {}
     assert session.request(SET_OPTION, {"text": "stance null"})["result"] == "stance: the program's own"
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     assert sorted(_recorded(session)) == ["scaled", "shifted"]
     assert session.run_to_end() == 0
 
@@ -78,9 +78,9 @@ def test_a_stance_changes_while_the_program_is_stopped(session: Session) -> None
 def test_a_backend_is_used_in_place_of_the_programs(session: Session) -> None:
     session.launch("settings", "call", "end", backend="aot_eager")
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     assert _console(session, "%backend null") == "backend: the program's own"
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     backends = {name: [one["backend"] for one in compiles] for name, compiles in _recorded(session).items()}
     assert backends == {"scaled": ["aot_eager", "eager"], "shifted": ["aot_eager"]}
     assert session.run_to_end() == 0
@@ -131,12 +131,12 @@ def test_a_wrong_setting_is_reported_when_the_program_imports_torch(session: Ses
 def test_settings_of_torch_hold_in_every_thread_and_over_the_programs(session: Session) -> None:
     session.launch("settings", "call", "end", torchConfig={"_dynamo.recompile_limit": 16})
     session.wait_for_stop("breakpoint", at="call")
-    stop = session.go_on(at="call")
+    stop = session.continue_to_stop(at="call")
     assert stop.frame.evaluate("torch._dynamo.config.recompile_limit").text == "16"
     stop.frame.evaluate("setattr(torch._dynamo.config, 'recompile_limit', 3)", "repl")
     assert stop.frame.evaluate("torch._dynamo.config.recompile_limit").text == "16"
     assert _console(session, "%torchConfig _dynamo.recompile_limit=1") == 'torchConfig: {"_dynamo.recompile_limit":1}'
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     assert len(_recorded(session)["scaled"]) == 2
     assert _recorded(session)["scaled"][1]["limit"] == "recompile_limit"
     assert session.run_to_end() == 0

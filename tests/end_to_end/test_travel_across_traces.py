@@ -65,8 +65,8 @@ def test_back_over_graph_breaks(session: Session, breaking: Fixture, call: int) 
     session.launch(breaking, "after", "end")
     stop = session.wait_for_stop("breakpoint", at="after")
     for _ in range(call - 1):
-        session.go_on(at="end")
-        stop = session.go_on(at="after")
+        session.continue_to_stop(at="end")
+        stop = session.continue_to_stop(at="after")
     expected = stop.frame.evaluate("items[0].tolist()").text
     for place in ("print", "call", "append"):
         session.resume("stepBack")
@@ -76,9 +76,9 @@ def test_back_over_graph_breaks(session: Session, breaking: Fixture, call: int) 
         assert "no longer exists" in stop.frame.refusal("y.tolist()")  # see below
     else:
         assert stop.frame.evaluate("y.tolist()").text == expected
-    session.go_on(at="after")
+    session.continue_to_stop(at="after")
     session.set_breakpoints(breaking, "end")
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     places = {"relu": 1, "break": 2, "write": 3, "after": 4, "print": 5, "call": 8, "append": 9, "first": 10}
     for place, number in places.items():
         session.resume("stepBack")
@@ -104,13 +104,13 @@ def test_back_over_graph_breaks(session: Session, breaking: Fixture, call: int) 
     session.wait_for_stop("step")
     for place in ("print", "after", "write", "break", "relu"):
         session.next(at=place)
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     session.set_breakpoints(breaking, "append", "after", "end")
     for place in ("after", "append"):
         session.resume("reverseContinue")
         session.wait_for_stop("breakpoint", at=place)
     for place in ("after", "end"):
-        session.go_on(at=place)
+        session.continue_to_stop(at=place)
     _finish(session, breaking)
 
 
@@ -127,7 +127,7 @@ def _cached_call_has_a_timeline(session: Session, breaking: Fixture, stop: Stop)
     refused = session.refusal("setVariable", {"variablesReference": reference, "name": "y", "value": "x"})
     assert "this trace has ended" in refused
     session.wait_for_stop("goto", at="append")
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
 
 
 def test_the_timeline_has_breaks_and_attempts(session: Session, breaking: Fixture) -> None:
@@ -147,9 +147,9 @@ def test_the_timeline_has_breaks_and_attempts(session: Session, breaking: Fixtur
     for place in ("append", "write"):
         session.request("dynamoGoTo", {"threadId": stop.thread_id, "snapshot": numbers[lines.index(place)]})
         session.wait_for_stop("goto", at=place)
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     for _ in range(2):
-        _cached_call_has_a_timeline(session, breaking, session.go_on(at="end"))
+        _cached_call_has_a_timeline(session, breaking, session.continue_to_stop(at="end"))
     _finish(session, breaking)
 
 
@@ -200,8 +200,8 @@ def test_back_over_branches_on_data(session: Session, branching: Fixture, call: 
     session.launch(branching, "then", "double")
     stop = session.wait_for_stop("breakpoint", at="then")
     if call == 2:
-        session.go_on(at="double")
-        stop = session.go_on(at="then")
+        session.continue_to_stop(at="double")
+        stop = session.continue_to_stop(at="then")
     drawn = stop.frame.evaluate("items[0].tolist()").text
     for place in ("branch", "append"):
         session.resume("stepBack")
@@ -212,8 +212,8 @@ def test_back_over_branches_on_data(session: Session, branching: Fixture, call: 
         assert stop.frame.evaluate("len(items)").text == ("1" if place == "branch" else "0")
     if call == 1:
         assert (stop.description or "").startswith("Tracing function [0/0], 2 statements back")
-    session.go_on(at="then")
-    session.go_on(at="double")
+    session.continue_to_stop(at="then")
+    session.continue_to_stop(at="double")
     session.set_breakpoints(branching, "double")
     places = {"second": 1, "write": 2, "then": 3, "branch": 4, "append": 5, "first": 6}
     for place, number in places.items():
@@ -229,13 +229,13 @@ def test_back_over_branches_on_data(session: Session, branching: Fixture, call: 
     assert "the beginning of the trace" in (session.wait_for_stop("step", at="first").description or "")
     for place in ("append", "branch", "then", "write", "second"):
         session.next(at=place)
-    session.go_on(at="double")
+    session.continue_to_stop(at="double")
     session.set_breakpoints(branching, "append", "then", "double")
     for place in ("then", "append"):
         session.resume("reverseContinue")
         session.wait_for_stop("breakpoint", at=place)
     for place in ("then", "double"):
-        session.go_on(at=place)
+        session.continue_to_stop(at=place)
     _finish(session, branching)
 
 
@@ -244,7 +244,7 @@ def test_back_from_a_branch_that_was_not_taken_before(session: Session, branchin
     branching.path.write_text(BRANCHING + LETTING_GO)
     session.launch(branching, "else")
     for call in (3, 4):
-        stop = session.wait_for_stop("breakpoint", at="else") if call == 3 else session.go_on(at="else")
+        stop = session.wait_for_stop("breakpoint", at="else") if call == 3 else session.continue_to_stop(at="else")
         for place in ("branch", "append", "first"):
             session.resume("stepBack")
             stop = session.wait_for_stop("step", at=place)
@@ -257,7 +257,7 @@ def test_back_from_a_branch_that_was_not_taken_before(session: Session, branchin
         session.wait_for_stop("goto", at="append")
         session.next(at="branch")
         if call == 3:
-            session.go_on(at="else")
+            session.continue_to_stop(at="else")
     # Forward from an earlier state, after the breakpoints were removed: nothing stops, nor does the present.
     session.set_breakpoints(branching)
     _finish(session, branching)
@@ -269,7 +269,7 @@ def test_back_over_a_break_before_a_branch_on_data(session: Session, branching: 
     branching.path.write_text(text + LETTING_GO)
     session.launch(branching, "double")
     for call in (1, 2):
-        stop = session.wait_for_stop("breakpoint", at="double") if call == 1 else session.go_on(at="double")
+        stop = session.wait_for_stop("breakpoint", at="double") if call == 1 else session.continue_to_stop(at="double")
         for place in ("second", "write", "then", "branch", "append", "print", "first"):
             session.resume("stepBack")
             stop = session.wait_for_stop("step", at=place)
@@ -280,7 +280,7 @@ def test_back_over_a_break_before_a_branch_on_data(session: Session, branching: 
         assert marks == ["append", "then", "double"]
         for place in places[1:-1]:
             session.next(at=place)
-        session.go_on(at="double")
+        session.continue_to_stop(at="double")
     _finish(session, branching)
 
 
@@ -293,10 +293,10 @@ def test_a_branch_on_data_in_an_inlined_function(session: Session, branching: Fi
     session.resume("stepBack")
     stop = session.wait_for_stop("step", at="inner")
     assert (stop.description or "").endswith("the beginning of the trace")
-    session.go_on(at="raised")
-    session.go_on(at="end")
+    session.continue_to_stop(at="raised")
+    session.continue_to_stop(at="end")
     for place in ("call", "double", "second", "write", "then", "branch", "append", "first"):
         session.resume("stepBack")
         session.wait_for_stop("step", at=place)
-    session.go_on(at="end")
+    session.continue_to_stop(at="end")
     _finish(session, branching)

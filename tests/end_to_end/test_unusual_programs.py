@@ -217,7 +217,7 @@ PROGRAMS = {
     "sys.exit in a thread": """
         import sys, threading
         thread = threading.Thread(target=sys.exit, args=(3,)); thread.start(); thread.join()
-        print("goes on")
+        print("continues")
     """,
     "an exception": "def function(): raise ValueError('of it')\nfunction()",
     "an exception with a cause": """

@@ -1,4 +1,4 @@
-"""What if: a held trace goes on with something changed in it, and the program with what it would have done."""
+"""What if: a held trace continues with something changed in it, and the program with what it would have done."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _reach(session: Session, program: Fixture, at: str, call: int) -> Stop:
     session.launch(program, at)
     stop = session.wait_for_stop("breakpoint", at=at)
     for _ in range(call - 1):
-        stop = session.go_on(at=at)
+        stop = session.continue_to_stop(at=at)
     return stop
 
 
@@ -103,7 +103,7 @@ def test_what_was_is_changed_and_gone_back_in(session: Session, program: Fixture
     _set(session, stop, "total", "x * 0 + 7")
     stop = session.wait_for_stop("changed", at="rate")
     assert _number(stop, "total.max().item()") == 7
-    session.go_on(at="cosine")
+    session.continue_to_stop(at="cosine")
     stop = session.next(at="loop")
     assert _number(stop, "total.max().item()") == pytest.approx(math.cos(7))
     session.resume("stepBack")
@@ -118,8 +118,8 @@ def test_what_was_is_changed_and_gone_back_in(session: Session, program: Fixture
     stop = session.next(at="loop")
     assert _number(stop, "total.max().item()") == pytest.approx(math.sin(7))
     for later in range(call, 3):
-        # The call itself goes on without stops: it is the next one that stops.
-        stop = session.go_on(at="cosine")
+        # The call itself continues without stops: it is the next one that stops.
+        stop = session.continue_to_stop(at="cosine")
         assert _number(stop, "total.max().item()") == later + 1
     assert session.finish() == 0
     assert session.output("stdout") == printed
@@ -266,7 +266,7 @@ def test_kept_for_one_call(session: Session, program: Fixture, printed: str, cal
     stop = session.wait_for_stop("changed", at="branch")
     session.request("dynamoKeep", {"threadId": stop.thread_id})
     if call < 3:
-        stop = session.go_on(at="branch")
+        stop = session.continue_to_stop(at="branch")
         assert (stop.description or "").startswith(f"Call {call + 1} of")
         assert session.request("dynamoWhatIf")["kept"]
     assert session.finish() == 0
@@ -305,18 +305,18 @@ def test_keeping_what_the_cache_entry_cannot_run(session: Session, tmp_path: Pat
             _set(session, stop, "number", "7")
             stop = session.wait_for_stop("changed", at="append")
             session.request("dynamoKeep", {"threadId": stop.thread_id})
-            stop = session.go_on(at="total")
-            stop = session.go_on(at="end")
+            stop = session.continue_to_stop(at="total")
+            stop = session.continue_to_stop(at="end")
             reported = session.request("dynamoWhatIf")
             assert not reported.get("kept")
         else:
-            stop = session.go_on(at="total")
+            stop = session.continue_to_stop(at="total")
         if call == 1:
             _set(session, stop, "number", "7")
             stop = session.wait_for_stop("changed", at="total")
             session.request("dynamoKeep", {"threadId": stop.thread_id})
         if call < 2:
-            stop = session.go_on(at="end")
+            stop = session.continue_to_stop(at="end")
         if call:
             _set(session, stop, "factor", "10")
             stop = session.wait_for_stop("changed", at="end")
@@ -559,9 +559,9 @@ def test_attributes_cells_items_and_restarts(session: Session, tmp_path: Path, c
     session.launch(fixture, "total", "counted", "after")
     for _ in range(call):
         stop = session.wait_for_stop("breakpoint", at="total")
-        stop = session.go_on(at="counted")
+        stop = session.continue_to_stop(at="counted")
         if _ + 1 < call:
-            session.go_on(at="after")
+            session.continue_to_stop(at="after")
             session.resume("continue")
     for expression, value in (("count", "10"), ("self.scale", "3"), ("values[0]", "7")):
         arguments = {"expression": f"{expression} = {value}", "frameId": stop.frame.data.id, "context": "repl"}
@@ -573,8 +573,8 @@ def test_attributes_cells_items_and_restarts(session: Session, tmp_path: Path, c
     )
     stop = session.wait_for_stop("changed", at="counted")
     session.next(at="scaled")
-    # The program's own goes on, and the rest of it after the break is another trace.
-    stop = session.go_on(at="after")
+    # The program's own continues, and the rest of it after the break is another trace.
+    stop = session.continue_to_stop(at="after")
     assert "changed" not in (stop.description or "")
     assert "total_1 = total * 10" in session.request("dynamoWhatIf")["graph"]
     session.set_breakpoints(fixture)

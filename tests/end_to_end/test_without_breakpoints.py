@@ -35,7 +35,7 @@ def test_a_session_without_breakpoints_hooks_nothing(session: Session) -> None:
     before = session.wait_for_stop("breakpoint", at="before")
     before.frame.evaluate("__import__('torch._dynamo.convert_frame')")
     assert _hooks(before) == UNTOUCHED
-    after = session.go_on(at="after")
+    after = session.continue_to_stop(at="after")
     assert _hooks(after) == UNTOUCHED
     assert session.run_to_end() == 0
 
@@ -52,7 +52,7 @@ def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
     assert set_lines["step"] != UNTOUCHED["step"]
     session.client.set_breakpoints(fixture.path, [])
     assert _hooks(stop) == UNTOUCHED
-    session.go_on(at="after")
+    session.continue_to_stop(at="after")
     assert session.run_to_end() == 0
 
 
@@ -60,7 +60,7 @@ def test_a_step_takes_its_hooks_out_when_it_ends(session: Session) -> None:
     session.launch("eager_breakpoint", record=False, eager=False)  # each hooks something of its own
     session.wait_for_stop("breakpoint", at="before")
     session.step_in(at="traced")
-    after = session.go_on(at="after")
+    after = session.continue_to_stop(at="after")
     assert _hooks(after) == UNTOUCHED
     assert session.run_to_end() == 0
 
@@ -72,5 +72,5 @@ def test_the_record_hooks_nothing_that_runs_when_nothing_is_compiled(session: Se
     hooks = _hooks(before)
     assert hooks.pop("line") != UNTOUCHED["line"]
     assert hooks == {name: value for name, value in UNTOUCHED.items() if name != "line"}
-    session.go_on(at="after")
+    session.continue_to_stop(at="after")
     assert session.run_to_end() == 0

@@ -43,7 +43,7 @@ def test_kernels_that_inductor_generated_are_compared_and_stopped_in(session: Se
         session.request("setExceptionBreakpoints", {"filters": ["kernel-mismatch"]})
         session.set_breakpoints(GENERATED, "call")
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     # Compiled in another process, read in this one.
     path, lines = kernel_of(tmp_path)
     store = next(number for number, line in enumerate(lines, start=1) if "tl.store(" in line)
@@ -54,7 +54,7 @@ def test_kernels_that_inductor_generated_are_compared_and_stopped_in(session: Se
         stop = session.wait_for_stop("breakpoint")
         assert (stop.frame.path, stop.frame.line) == (path, store)
     for _ in range(4):
-        session.go_on(at="load")
+        session.continue_to_stop(at="load")
     session.resume()
     assert session.wait_for_exit() == 0
     assert "cannot be" not in session.output("important")
@@ -76,7 +76,7 @@ def test_the_first_element_that_differs_is_shown(session: Session) -> None:
     assert session.wait_for_exit() == 0
 
 
-def test_a_breakpoint_stops_on_copies_and_the_launch_goes_on(session: Session) -> None:
+def test_a_breakpoint_stops_on_copies_and_the_launch_continues(session: Session) -> None:
     session.launch(LAUNCHED, "store", args=ON_DEVICE, **PYTHON)
     for _ in range(3):
         stop = session.wait_for_stop("breakpoint", at="store")

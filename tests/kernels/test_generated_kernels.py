@@ -31,7 +31,7 @@ def kernel_of(folder: Path) -> tuple[Path, list[str]]:
 def test_a_breakpoint_in_a_kernel_that_inductor_generated_is_hit(session: Session, tmp_path: Path) -> None:
     session.launch(PROGRAM, "call", **options(tmp_path))
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     path, lines = kernel_of(tmp_path)
     line = next(number for number, text in enumerate(lines, start=1) if "libdevice.tanh" in text)
     session.set_breakpoints(PROGRAM)
@@ -54,7 +54,7 @@ def test_a_breakpoint_in_a_kernel_that_inductor_generated_is_hit(session: Sessio
 def test_the_explorer_leads_to_the_file_in_which_breakpoints_are_hit(session: Session, tmp_path: Path) -> None:
     session.launch(PROGRAM, "call", explore=True, **options(tmp_path))
     session.wait_for_stop("breakpoint", at="call")
-    session.go_on(at="call")
+    session.continue_to_stop(at="call")
     (compiled,) = session.request("dynamoStages", {"compileId": "0/0"})["compiles"]
     stage = next(each for each in compiled["stages"] if each["id"] == "forward-kernels")
     text = session.request("source", {"source": stage["source"], "sourceReference": 0})["content"].splitlines()

@@ -56,7 +56,7 @@ def test_a_block_of_a_kernel_is_a_heat_map(session: Session, how: str) -> None:
     # It is also of the stop when the kernel is stepped, and is gone with it.
     reference = block.variable.variables_reference
     session.set_breakpoints(TUTORIALS, "half")
-    frame = session.go_on(at="half").frame
+    frame = session.continue_to_stop(at="half").frame
     assert session.refusal(TENSOR, {"variablesReference": reference, "show": "picture"})
     _, points = drawn(session, variablesReference=frame["Locals"]["narrow"].variable.variables_reference)
     wanted = 2 * NUMBERS.flatten()[:16].reshape(4, 4)[2:]

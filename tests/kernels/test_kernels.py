@@ -95,16 +95,16 @@ def test_the_program_has_a_scope_of_its_own(session: Session) -> None:
     # Below the kernel there is ordinary Python; a helper is of the kernel's program.
     for caller in stop.user_frames[1:]:
         assert scopes(caller) == ["Locals", "Globals"]
-    stop = session.go_on(at="helper")
+    stop = session.continue_to_stop(at="helper")
     assert scopes(stop.frame) == ["Locals", "Program", "Globals"]
     assert stop.frame["Program"].texts() == facts | {"out_ptr": output}
 
     session.set_breakpoints(ADD, "store", "compiled_call")
-    session.go_on(at="store")
+    session.continue_to_stop(at="store")
     for number, size in ((2, 10), (3, 10), (4, 6)):
-        stop = session.go_on(at="compiled_call")
+        stop = session.continue_to_stop(at="compiled_call")
         assert "Program" not in scopes(stop.frame)
-        stop = session.go_on(at="store")
+        stop = session.continue_to_stop(at="store")
         facts = stop.frame["Program"].texts()
         assert facts["launch"].startswith(f"{number}, at {Path(ADD.path).name}:")
         assert facts["grid"] == f"({-(-size // 4)}, 1, 1)"
@@ -151,7 +151,7 @@ def test_steps_pass_over_what_the_interpreter_calls(session: Session) -> None:
     stop = session.step_in(at="first")
     assert [frame.name for frame in stop.user_frames] == ["add_kernel", "add", "main", "<module>"]
     session.set_breakpoints(ADD, "load")
-    session.go_on(at="load")
+    session.continue_to_stop(at="load")
     session.step_in()
     session.step_in(at="call")
     session.step_in(at="helper")
@@ -187,9 +187,9 @@ def test_a_breakpoint_beside_one_with_a_condition_stops_in_the_first_program(ses
         ]
         session.set_breakpoints(ADD, *places)
     assert program_of(session.wait_for_stop("breakpoint", at="load")).startswith("(0, 0, 0)")
-    assert program_of(session.go_on(at="store")).startswith("(1, 0, 0)")
+    assert program_of(session.continue_to_stop(at="store")).startswith("(1, 0, 0)")
     session.set_breakpoints(ADD, "after")
-    session.go_on(at="after")
+    session.continue_to_stop(at="after")
     assert session.finish() == 0
 
 
@@ -198,7 +198,7 @@ def test_each_call_of_a_compiled_function_stops_in_its_kernel(session: Session) 
     session.wait_for_stop("breakpoint", at="compiled_call")
     session.set_breakpoints(ADD, "store")
     for size in (10, 10, 6):
-        stop = session.go_on(at="store")
+        stop = session.continue_to_stop(at="store")
         assert program_of(stop) == f"(0, 0, 0) of ({-(-size // 4)}, 1, 1)"
         assert stop.frame["Locals"]["total"].text == "f32[4] = [6.0, 7.0, 8.0, 9.0]"
     assert session.finish() == 0
@@ -212,11 +212,11 @@ def test_a_kernel_beside_the_trace_of_its_function(session: Session) -> None:
     session.set_breakpoints(ADD, "compiled_return", "store")
     for call in range(2):
         # The first call is traced, the second is replayed: the kernel runs after that.
-        stop = session.go_on(at="compiled_return")
+        stop = session.continue_to_stop(at="compiled_return")
         assert stop.frame["Locals"]["out"].text.startswith("Tensor f32[10] cpu"), call
         assert stop.frame.evaluate("out.sum().item()").text == "105.0"
         assert stop.frame.evaluate("out.sum().item()").text == "105.0"
-        stop = session.go_on(at="store")
+        stop = session.continue_to_stop(at="store")
         assert stop.frame["Locals"]["total"].text == "f32[4] = [6.0, 7.0, 8.0, 9.0]"
     assert session.finish() == 0
     assert session.output("stdout").splitlines() == ["sum 105.0", "compiled 115.0", "compiled 115.0", "compiled 57.0"]

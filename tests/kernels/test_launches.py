@@ -27,7 +27,7 @@ def output() -> list[str]:
     return alone(PROGRAM.path).stdout.splitlines()
 
 
-def test_a_breakpoint_stops_on_copies_and_the_launch_goes_on(session: Session, output: list[str]) -> None:
+def test_a_breakpoint_stops_on_copies_and_the_launch_continues(session: Session, output: list[str]) -> None:
     session.launch(PROGRAM, "first", **PYTHON)
     stop = session.wait_for_stop("breakpoint", at="first")
     assert program_of(stop) == "(0, 0, 0) of (3, 1, 1)"
@@ -52,8 +52,8 @@ def test_a_breakpoint_stops_on_copies_and_the_launch_goes_on(session: Session, o
     session.next(at="after")
     # The next launches, and those with shared memory.
     for _ in range(2):
-        session.go_on(at="first")
-    session.go_on(at="first")
+        session.continue_to_stop(at="first")
+    session.continue_to_stop(at="first")
     session.set_breakpoints(PROGRAM)
     session.resume()
     assert session.wait_for_exit() == 0
@@ -64,14 +64,14 @@ def test_a_step_in_goes_from_the_launch_to_the_kernel(session: Session, output: 
     session.launch(PROGRAM, "launch", "tuned", **PYTHON)
     session.wait_for_stop("breakpoint", at="launch")
     session.next(at="after")
-    session.go_on(at="launch")
+    session.continue_to_stop(at="launch")
     session.step_in(at="first")
     session.step_out(at="launch")
     session.next(at="after")
-    session.go_on(at="launch")
-    session.go_on(at="tuned")
+    session.continue_to_stop(at="launch")
+    session.continue_to_stop(at="tuned")
     # The first launch of a tuned kernel measures its configurations.
-    session.go_on(at="tuned")
+    session.continue_to_stop(at="tuned")
     session.step_in(at="double")
     session.set_breakpoints(PROGRAM)
     session.resume()

@@ -139,7 +139,7 @@ def test_a_filter_that_is_set_within_a_launch_says_from_where_it_looks(session: 
     session.wait_for_stop("breakpoint", at="overlap")
     session.request("setExceptionBreakpoints", {"filters": ["race"]})
     session.set_breakpoints(PROGRAM)
-    stop = session.go_on(at="overlap")
+    stop = session.continue_to_stop(at="overlap")
     assert "elements 12, 13 of out_ptr" in text_of(stop)
     reported = "overlap_kernel is checked for races only from its program (1, 0, 0) on"
     assert reported in session.output("important")
@@ -161,7 +161,7 @@ def test_other_kernels_have_no_race(session: Session, name: str) -> None:
     assert session.wait_for_exit() == 0
 
 
-def test_a_step_goes_on_after_the_race(session: Session) -> None:
+def test_a_step_continues_after_the_race(session: Session) -> None:
     launch(session, "overlap")
     session.wait_for_stop("exception", at="overlap")
     session.request("setExceptionBreakpoints", {"filters": []})

@@ -160,18 +160,18 @@ def test_values_are_shown_as_what_they_are(session: Session) -> None:
     assert facts["BK"] == "4"
     assert facts["c_ptr"].startswith("Tensor f32[8, 8] cpu ")
 
-    frame = session.go_on(at="dropout").frame
+    frame = session.continue_to_stop(at="dropout").frame
     out, x = data_of(frame, "out"), data_of(frame, "x")
     assert set(out) == {0.0, 2.0}
     assert set(x) == {1.0}
     assert frame["Locals"]["is_kept"].text == f"i1[8]: {int((out > 0).sum())} of 8 are true"
     assert frame["Locals"]["seed"].text == "i32 = 123"
 
-    values = session.go_on(at="grouped").frame["Locals"]
+    values = session.continue_to_stop(at="grouped").frame["Locals"]
     assert values["a_ptr"].text.startswith("pointer f32 into memory outside")
 
     session.set_breakpoints(TUTORIALS, "half")
-    values = session.go_on(at="half").frame["Locals"]
+    values = session.continue_to_stop(at="half").frame["Locals"]
     assert values["block"].text == "pointer to a block f32[2, 4] of x_ptr at (2, 0)"
     assert values["narrow"].text.startswith("bf16[2, 4] = [[")
     assert session.finish() == 0

@@ -39,7 +39,7 @@ def test_a_recompile_stops_before_the_new_trace(session: Session) -> None:
     assert "recompiles.py" in entry["user line"].text
     assert len(entry["guards"].children) > 1
     assert "main" in [frame.name for frame in stop.frames]
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert info_of(session, stop)["exceptionId"] == "Recompile: select [0/2]"
     assert set(stop.frame["Cache Entries"].children) == {"0/0", "0/1"}
     session.request("setExceptionBreakpoints", {"filters": []})
@@ -53,7 +53,7 @@ def test_the_advice_is_about_the_newest_compile(session: Session, tmp_path: Path
     launch(session, program, "recompile")
     first = info_of(session, session.wait_for_stop("exception"))["description"]
     assert "maybe_mark_dynamic(x, 0)" in first
-    second = info_of(session, session.go_on())["description"]
+    second = info_of(session, session.continue_to_stop())["description"]
     assert "expected 3, actual 6" in second
     assert "Advice (not tried): each length" in second
     assert "maybe_mark_dynamic" not in second
@@ -66,7 +66,7 @@ def test_a_call_that_another_thread_compiled_meanwhile(session: Session, tmp_pat
     program.write_text(AT_ONCE, encoding="utf-8")
     launch(session, program, "recompile")
     assert "expected 10, actual 30" in info_of(session, session.wait_for_stop("exception"))["description"]
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert info_of(session, stop)["exceptionId"] == "Recompile: score [0/2]"
     assert "0/1 accepts the call now" in info_of(session, stop)["description"]
     assert "call it once with such arguments" in info_of(session, stop)["description"]

@@ -97,7 +97,7 @@ def test_fullgraph_has_a_filter_of_its_own(session: Session, tmp_path: Path) -> 
     assert session.run_to_end() == 1
 
 
-def test_a_step_goes_on_from_a_break(session: Session, tmp_path: Path) -> None:
+def test_a_step_continues_from_a_break(session: Session, tmp_path: Path) -> None:
     program = write(tmp_path, BREAKS[:1])
     launch(session, program, "graph-break")
     session.wait_for_stop("exception", at="asked")

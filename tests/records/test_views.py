@@ -38,9 +38,9 @@ def test_the_time_of_a_compile_leaves_out_what_it_was_held(session: Session) -> 
     session.launch("recompiles", "mode")
     session.wait_for_stop("breakpoint", at="mode")
     # The second compile takes a fraction of a second: all that is imported at the first one is there.
-    session.go_on(at="mode")
+    session.continue_to_stop(at="mode")
     time.sleep(4)
-    session.go_on(at="mode")
+    session.continue_to_stop(at="mode")
     (function,) = _compiles(session)
     assert [one["state"] for one in function["compiles"]] == ["compiled", "compiled", "tracing"]
     assert 0 < function["compiles"][1]["seconds"] < 3
@@ -150,7 +150,7 @@ def test_changes_are_reported_once_compiles_were_asked_for(session: Session) -> 
     assert "dynamoCompilesChanged" not in [event["event"] for event in session.timeline.events]
     _compiles(session)
     session.set_breakpoints("graph_break", "after_break")
-    session.go_on(at="after_break")
+    session.continue_to_stop(at="after_break")
     assert "dynamoCompilesChanged" in [event["event"] for event in session.timeline.events]
     session.set_breakpoints("graph_break")
     session.run_to_end()

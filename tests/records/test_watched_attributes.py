@@ -272,7 +272,7 @@ def test_the_held_frame_and_other_threads(session: Session, tmp_path: Path) -> N
         session.resume()
         text = info_of(session, session.wait_for_stop("data breakpoint"))["exceptionId"]
         assert text.startswith(f"settings.scale was changed: {number - 1}.0 before, {number}.0"), text
-        if number != 4:  # the thread may end before its starter goes on
+        if number != 4:  # the thread may end before its starter continues
             assert text.endswith(ending), text
         else:
             assert text.endswith("or by another thread"), text

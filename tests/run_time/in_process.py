@@ -138,7 +138,7 @@ class ScriptedHost:
     def step(self, step: Step | None) -> None:
         ident = threading.get_ident()
         if step is None:
-            self.steps.give_up(ident)
+            self.steps.drop(ident)
         else:
             self.steps.begin(ident, step)
 

@@ -403,7 +403,7 @@ def test_without_a_client_the_marker_is_torchs_again(monkeypatch: pytest.MonkeyP
     assert asked == ["(bdb) "]
 
 
-def test_the_programs_own_use_of_torchs_debugger_goes_on_working(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_own_use_of_torchs_debugger_continues_working(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr("builtins.input", lambda prompt="": asked.append(prompt) or "c")
     monkeypatch.setattr("builtins.print", lambda *_, **__: None)

@@ -54,15 +54,15 @@ def test_each_call_stops_on_the_lines_that_run_as_python(session: Session, progr
     stop = session.wait_for_stop("breakpoint", at="broken")
     for call in range(3):
         if call:
-            stop = session.go_on(at="broken")
-        stop = session.go_on(at="inside")
+            stop = session.continue_to_stop(at="broken")
+        stop = session.continue_to_stop(at="inside")
         assert stop.frame.name == "in_try"
         assert stop.frame.evaluate("b.shape").text == "torch.Size([3])"
-        session.go_on(at="after")
+        session.continue_to_stop(at="after")
     for _ in range(2):
         for _ in range(3):
-            assert session.go_on(at="body").frame.name == "in_loop"
-        session.go_on(at="looped")
+            assert session.continue_to_stop(at="body").frame.name == "in_loop"
+        session.continue_to_stop(at="looped")
     assert session.run_to_end() == 0
 
 
@@ -72,7 +72,7 @@ def test_next_goes_line_by_line(session: Session, program: Path) -> None:
     session.wait_for_stop("breakpoint", at="broken")
     for _ in range(2):
         assert [session.next().marker for _ in range(3)] == ["inside", "after", "returned"]
-        session.go_on(at="broken")
+        session.continue_to_stop(at="broken")
     session.set_breakpoints(program)
     assert session.run_to_end() == 0
 
@@ -82,8 +82,8 @@ def test_breakpoints_of_mode_run_time_stop_once_a_line(session: Session, program
         session.set_breakpoints(program, "inside", "after", mode="run-time")
     stop = session.wait_for_stop("breakpoint", at="inside")
     for _ in range(2):
-        session.go_on(at="after")
-        stop = session.go_on(at="inside")
+        session.continue_to_stop(at="after")
+        stop = session.continue_to_stop(at="inside")
     assert stop.frame.name == "in_try"
     session.set_breakpoints(program)
     assert session.run_to_end() == 0
@@ -131,11 +131,11 @@ def test_the_rest_of_a_function_after_a_break_in_a_property_stops_in_each_call(
     stop = session.wait_for_stop("breakpoint", at="rest")
     for call in range(3):
         if call:
-            session.go_on(at="rest")
-        stop = session.go_on(at="after")
+            session.continue_to_stop(at="rest")
+        stop = session.continue_to_stop(at="after")
         assert stop.frame.evaluate("b.shape").text == "torch.Size([3])"
-        session.go_on(at="returned")
+        session.continue_to_stop(at="returned")
     for _ in range(2):
-        session.go_on(at="rest")
-        session.go_on(at="tripled")
+        session.continue_to_stop(at="rest")
+        session.continue_to_stop(at="tripled")
     assert session.run_to_end() == 0

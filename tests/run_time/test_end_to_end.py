@@ -333,7 +333,7 @@ def test_a_breakpoint_in_a_listing_as_vs_code_sets_it(session: Session) -> None:
     (answer,) = session.request("setBreakpoints", asked)["breakpoints"]
     assert answer["verified"]
     assert "source" not in answer, "VS Code would show the breakpoint elsewhere, that is, nowhere"
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert (stop.reason, stop.frame.line) == ("breakpoint", line)
     session.request("setBreakpoints", {**asked, "breakpoints": []})
     assert session.run_to_end() == 0

@@ -66,7 +66,7 @@ def test_an_operand_is_patched_and_taken_back(session: Session) -> None:
     }
     assert list(shown["patches"].texts().values()) == ["LOAD_CONST 30, was LOAD_CONST 3"]
 
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert stop.frame.name == "record (generated #1: #0 patched)"
     assert stop.frame.evaluate("state.last").text == "3", "the call in which it was patched ended as it began"
     assert "[patched, was LOAD_CONST 3]" in _listing(session, stop)
@@ -76,10 +76,10 @@ def test_an_operand_is_patched_and_taken_back(session: Session) -> None:
     assert "LOAD_CONST         30 " in line
     assert stop.frame["Guards"].texts(), "the entry's guards hold as before"
 
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert stop.frame.evaluate("state.last").text == "30"
     assert _set(session, stop, "patches", "0") == "0"
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert stop.frame.name == "record (generated #0)"
     assert "patches" not in _instruction(stop)
     assert "[patched" not in _listing(session, stop)
@@ -97,7 +97,7 @@ def test_requests_patch_by_address_and_take_everything_back(session: Session) ->
         "was": "LOAD_CONST 3",
     }
     assert session.timeline.expect_event("invalidated")["areas"] == ["stacks", "variables"]
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     rows = session.request(
         "disassemble",
         {"memoryReference": stop.frame.data.instruction_pointer_reference, "instructionCount": 80},
@@ -106,11 +106,11 @@ def test_requests_patch_by_address_and_take_everything_back(session: Session) ->
     # Of a patch, too, and back to what Dynamo generated.
     patched = next(row["address"] for row in rows if "[patched" in row["instruction"])
     session.request(PATCH, {"instructionReference": patched, "instruction": "LOAD_CONST 5"})
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert stop.frame.name == "record (generated #2: #0 patched)"
     assert session.request(UNPATCH, {"instructionReference": patched}) == {"count": 1}
     assert session.request(UNPATCH) == {"count": 0}
-    assert session.go_on().frame.name == "record (generated #0)"
+    assert session.continue_to_stop().frame.name == "record (generated #0)"
     assert session.run_to_end() == 0
     assert "stored [3, 'x', 5, 3]" in session.output("stdout")
 
@@ -122,9 +122,9 @@ def test_a_patched_call_still_stops_at_the_users_lines(session: Session) -> None
     stop = _step_to_constant(session)
     assert _set(session, stop, "argument", "30") == "30"
     for _ in range(3):
-        stop = session.go_on(at="store")
+        stop = session.continue_to_stop(at="store")
         assert stop.frame["Locals"]["y"].text.startswith("Tensor"), "the call is traced once more"
-        assert session.go_on().frame.name == "record (generated #1: #0 patched)"
+        assert session.continue_to_stop().frame.name == "record (generated #1: #0 patched)"
     assert session.finish() == 0
     assert "stored [3, 30, 30, 30]" in session.output("stdout")
 
@@ -142,7 +142,7 @@ def test_any_instruction_of_the_code_is_patched_by_its_number(session: Session) 
         refused = {"instructionReference": address, "instruction": "0: NOP"}
         assert "before a function begins" in session.refusal(PATCH, refused)
     for _ in range(3):
-        session.go_on()
+        session.continue_to_stop()
     assert session.run_to_end() == 0
     assert "stored [3, 31, 31, 31]" in session.output("stdout")
 
@@ -164,7 +164,7 @@ def test_what_cannot_run_is_refused_and_nothing_changes(session: Session) -> Non
     write = {"variablesReference": reference, "name": "instruction", "value": "POP_TOP"}
     assert "the stack would " in session.refusal("setVariable", write)
     assert "is not the address" in session.refusal(PATCH, {"instructionReference": "0x1", "instruction": "NOP"})
-    stop = session.go_on()
+    stop = session.continue_to_stop()
     assert stop.frame.name == "record (generated #0)"
     assert "[patched" not in _listing(session, stop)
     session.client.request("disconnect", {"terminateDebuggee": True})
@@ -175,8 +175,8 @@ def test_a_breakpoint_on_an_instruction_stays_with_a_patch(session: Session) -> 
     address = stop.frame.data.instruction_pointer_reference
     session.request("setInstructionBreakpoints", {"breakpoints": [{"instructionReference": address}]})
     assert _set(session, stop, "instruction", "LOAD_CONST 4") == "LOAD_CONST 4"
-    assert session.go_on().reason == "entry"
-    stop = session.go_on()
+    assert session.continue_to_stop().reason == "entry"
+    stop = session.continue_to_stop()
     assert stop.reason == "breakpoint"
     assert _instruction(stop)["instruction"].text == "LOAD_CONST 4"
     session.client.request("disconnect", {"terminateDebuggee": True})
@@ -188,7 +188,7 @@ def test_the_end_of_the_session_takes_patches_back(session: Session) -> None:
         session.attach(*program.address(), stopOnGeneratedCode=True)
         stop = _step_to_constant(session)
         assert _set(session, stop, "argument", "30") == "30"
-        assert session.go_on().frame.name == "record (generated #1: #0 patched)"
+        assert session.continue_to_stop().frame.name == "record (generated #1: #0 patched)"
         session.disconnect()
         assert program.wait_for_line("stored") == "stored [3, 30, 3, 3]"
     finally:

@@ -226,7 +226,7 @@ def test_an_expression_that_fails_says_so() -> None:
 # -- writing -------------------------------------------------------------------------------------------------------
 
 
-def test_a_local_is_written_and_the_program_goes_on_with_it() -> None:
+def test_a_local_is_written_and_the_program_continues_with_it() -> None:
     def look(stop: SeenStop) -> Any:
         value = stop.scope("Locals").write("y" if "y" in stop.texts("Locals") else "x", "x * 100")
         return value.text
@@ -304,7 +304,7 @@ def test_what_cannot_be_assigned_is_refused(target: str, value: str, problem: st
 
 
 @slots_are_written
-def test_a_slot_is_written_and_the_program_goes_on_with_it() -> None:
+def test_a_slot_is_written_and_the_program_continues_with_it() -> None:
     x, d, log, state = replay_arguments()
 
     def look(stop: SeenStop) -> Any:

@@ -136,7 +136,7 @@ def test_the_programs_input_is_at_its_end(session: Session) -> None:
     assert "hello nobody" in session.output("stdout")
 
 
-def test_a_program_that_was_let_go_can_go_on_printing(session: Session, tmp_path: Path) -> None:
+def test_a_program_that_was_let_go_can_continue_printing(session: Session, tmp_path: Path) -> None:
     done = tmp_path / "done"
     session.launch(
         write(

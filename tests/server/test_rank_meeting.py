@@ -116,7 +116,7 @@ def with_two(scenario: Callable[[Member, Member], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def stop_and_go_on(first: Member, second: Member) -> None:
+async def stop_and_continue(first: Member, second: Member) -> None:
     """The first stops and is continued, before the second has reached a line."""
     await first.stops("breakpoint", 1)
     await second.hears(PAUSE_RANK)
@@ -124,9 +124,9 @@ async def stop_and_go_on(first: Member, second: Member) -> None:
     await second.hears(WITHDRAW_RANK_PAUSE)
 
 
-def test_a_rank_that_paused_while_its_pause_was_taken_back_goes_on() -> None:
+def test_a_rank_that_paused_while_its_pause_was_taken_back_continues() -> None:
     async def scenario(first: Member, second: Member) -> None:
-        await stop_and_go_on(first, second)
+        await stop_and_continue(first, second)
         # It was on its way.
         await second.stops("pause", 1)
         await second.hears(RANK_GOES, command="continue")
@@ -142,7 +142,7 @@ def test_a_rank_that_paused_while_its_pause_was_taken_back_goes_on() -> None:
 
 def test_what_it_stops_for_by_itself_is_a_stop_for_all() -> None:
     async def scenario(first: Member, second: Member) -> None:
-        await stop_and_go_on(first, second)
+        await stop_and_continue(first, second)
         await second.stops("breakpoint", 1)
         await first.hears(PAUSE_RANK)
 
@@ -151,7 +151,7 @@ def test_what_it_stops_for_by_itself_is_a_stop_for_all() -> None:
 
 def test_a_pause_that_is_asked_for_again_is_one() -> None:
     async def scenario(first: Member, second: Member) -> None:
-        await stop_and_go_on(first, second)
+        await stop_and_continue(first, second)
         await first.stops("breakpoint", 2)
         await second.hears(PAUSE_RANK)
         await second.stops("pause", 1)

@@ -79,7 +79,7 @@ def test_each_refusal_has_its_id(session: Session, tmp_path: Path) -> None:
 
 
 def test_after_the_end(session: Session, tmp_path: Path) -> None:
-    """IDEs go on asking while they learn of the end; what arms nothing is not an error to them."""
+    """IDEs continue asking while they learn of the end; what arms nothing is not an error to them."""
     session.launch(write(tmp_path, "print('ran')"))
     assert session.wait_for_exit() == 0
     assert _error(session, "stackTrace", {"threadId": 1})[0] == ErrorId.PROGRAM_ENDED

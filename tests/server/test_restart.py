@@ -47,7 +47,7 @@ def test_the_program_starts_anew(session: Session, tmp_path: Path) -> None:
     assert names.count("exited") == 1, "the end of the first process is not an end of the session"
 
 
-def test_the_thread_that_was_stopped_is_asked_to_go_on_and_to_end(session: Session, tmp_path: Path) -> None:
+def test_the_thread_that_was_stopped_is_asked_to_continue_and_to_end(session: Session, tmp_path: Path) -> None:
     """VS Code keeps a stop until it is continued, and would show the title of the old one."""
     session.launch(write(tmp_path, PAUSING))
     thread_id = session.wait_for_stop("breakpoint").thread_id

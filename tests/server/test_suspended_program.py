@@ -1,4 +1,4 @@
-"""A program that SIGSTOP has suspended: every request is answered, and all goes on after SIGCONT."""
+"""A program that SIGSTOP has suspended: every request is answered, and all continues after SIGCONT."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def stopped(request: pytest.FixtureRequest, new_session: NewSession, tmp_path: P
     return session, stop.thread_id
 
 
-def test_every_request_is_answered_and_all_goes_on(stopped: tuple[Session, int]) -> None:
+def test_every_request_is_answered_and_all_continues(stopped: tuple[Session, int]) -> None:
     session, thread = stopped
     (frame,) = session.request("stackTrace", {"threadId": thread, "levels": 1})["stackFrames"]
     scopes = session.request("scopes", {"frameId": frame["id"]})
@@ -87,7 +87,7 @@ def test_every_request_is_answered_and_all_goes_on(stopped: tuple[Session, int])
     assert "done" in session.output("stdout")
 
 
-def test_breakpoints_take_effect_when_the_program_goes_on(stopped: tuple[Session, int], tmp_path: Path) -> None:
+def test_breakpoints_take_effect_when_the_program_continues(stopped: tuple[Session, int], tmp_path: Path) -> None:
     """They are pending, with the reason; an event says when they are set."""
     session, _ = stopped
     program = Fixture(tmp_path / "program.py")

@@ -132,7 +132,7 @@ def test_a_program_that_listens_cuts_off_who_says_nothing(monkeypatch: pytest.Mo
             assert silent.recv(1) == b""
 
 
-def test_accepting_goes_on_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepting_continues_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         with socket.create_server(("127.0.0.1", 0)) as port:
             loop = asyncio.get_running_loop()

@@ -131,7 +131,7 @@ class Life:
         assert self._stop.frame.evaluate("1 + 1").text == "2"
 
     def move(self, command: str) -> None:
-        """Let the stopped thread go on."""
+        """Let the stopped thread continue."""
         assert self._stop is not None
         self.session.resume(command, thread_id=self._stop.thread_id)
         self._stop = None
@@ -188,13 +188,13 @@ class Life:
         for command in ("threads", "stackTrace", "variables", "evaluate", "setExceptionBreakpoints", "dynamoCompiles"):
             self._answered(command, QUESTIONS[command])
 
-    def go_on_if_stopped(self) -> None:
-        """Let the thread go on that was stopped last, unless it does: debugpy lets go of its own when it ends."""
+    def continue_if_stopped(self) -> None:
+        """Let the thread continue that was stopped last, unless it does: debugpy lets go of its own when it ends."""
         if self._stop is not None:
             self._answered("continue", {"threadId": self._stop.thread_id})
 
     def end(self) -> list[str]:
-        """End what goes on still, and return what was left over or went wrong."""
+        """End what continues still, and return what was left over or went wrong."""
         problems = []
         try:
             self.session.close()

@@ -183,7 +183,7 @@ QUESTIONS = tuple(each for each in argument_types() if each not in RESUMING | EN
 
 @pytest.mark.parametrize("kind", PLACES)
 def test_requests_around_a_step_are_answered(session: Session, kind: str) -> None:
-    """Many at once, with a step in their midst: the thread goes on while they are on their way."""
+    """Many at once, with a step in their midst: the thread continues while they are on their way."""
     dice = dice_of(kind)
     with session.launching(PROGRAM, args=["--long"], **DEFAULTS):
         session.set_breakpoints(PROGRAM, PLACES[kind], mode=kind)

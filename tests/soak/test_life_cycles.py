@@ -1,4 +1,4 @@
-"""Sessions that begin, go on and end in any order, drawn by hypothesis; and kill -9 of each part in each state.
+"""Sessions that begin, continue and end in any order, drawn by hypothesis; and kill -9 of each part in each state.
 
 ``make soak LIVES=2000`` makes that many, new ones each time; the suite makes few, and the same.
 """
@@ -156,7 +156,7 @@ def test_every_process_ends_after_any_kill(tmp_path: Path, start: str, state: st
 
 @pytest.mark.parametrize("state", ["running", *PLACES])
 @pytest.mark.parametrize("start", ["stdio", "attach"])
-def test_when_debugpys_thread_ends_the_session_goes_on(tmp_path: Path, start: str, state: str) -> None:
+def test_when_debugpys_thread_ends_the_session_continues(tmp_path: Path, start: str, state: str) -> None:
     """Nobody waits for its answers; what Dynamo does is debugged."""
     life = Life(tmp_path, start)
     life.initialize()
@@ -169,7 +169,7 @@ def test_when_debugpys_thread_ends_the_session_goes_on(tmp_path: Path, start: st
         life.move("continue")
     life.end_reader_of_debugpy()
     life.session.set_breakpoints(PROGRAM, "trace", mode="compile-time")
-    life.go_on_if_stopped()
+    life.continue_if_stopped()
     assert life.session.wait_for_stop("breakpoint", at="trace").frame.evaluate("1 + 1").text == "2"
     life.disconnect(terminate=start != "attach")
     problems = life.end()

@@ -79,7 +79,7 @@ def is_harmless(body: bytes) -> bool:
     return request is None or request["command"] not in HARMFUL
 
 
-def test_a_session_goes_on(session: Session) -> None:
+def test_a_session_continues(session: Session) -> None:
     """Over the pipe of the session itself: each message is answered, or reported, and the next one is served."""
     dice = dice_of("stdio")
     session.stream.allow_bad_requests()

@@ -15,10 +15,10 @@ def _run(*commands: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_last_lines_name_what_failed_in_either() -> None:
-    """Also if the other command goes on printing after the failure."""
+    """Also if the other command continues printing after the failure."""
     fails = "echo 'FAILED tests/test_a.py::test_b - 1 == 2'; exit 3"
-    goes_on = "for i in $(seq 200); do echo line $i; done"
-    for commands in ((fails, goes_on), (goes_on, fails)):
+    runs_long = "for i in $(seq 200); do echo line $i; done"
+    for commands in ((fails, runs_long), (runs_long, fails)):
         done = _run(*commands)
         assert done.returncode == 1
         assert done.stdout.count("line 200") == 1

@@ -5,7 +5,7 @@ import { expect, test } from "./harness/test.js";
 
 const FILE = "basic.py";
 
-test("a breakpoint by gutter click shows symbolic locals; steps go on from there", { tag: ["@core", "@picture"] }, async ({ vscode, workspace, picture }) => {
+test("a breakpoint by gutter click shows symbolic locals; steps continue from there", { tag: ["@core", "@picture"] }, async ({ vscode, workspace, picture }) => {
     const { debug } = vscode;
     const first = await workspace.line(FILE, "first");
     await vscode.openFile(FILE);

@@ -61,7 +61,7 @@ test("a tensor of a trace is shown: table, histogram, heat maps, NaN, and again 
     await tensor.getByRole("button", { name: "144" }).click();
     await expect(tensor.locator("#cell")).toHaveText("weights[0, 20, 0] = nan");
 
-    // So does the search, which goes on behind it.
+    // So does the search, which continues behind it.
     await tensor.locator("#find").fill("nan");
     await tensor.locator("#find").press("Enter");
     await expect(tensor.locator("#found")).toHaveText("1 of 144");

@@ -44,7 +44,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await page.locator(".part.sidebar .codicon-debug-step-over:not(.disabled)").click();
     await debug.waitForStop(at("compute", FILE, await after));
 
-    // The trace goes on to its end without the helper; the program's own call is compiled with it.
+    // The trace runs to its end without the helper; the program's own call is compiled with it.
     await debug.press("F5");
     const told = page.locator(".notification-toast", { hasText: "differs from the program's" });
     await told.getByRole("button", { name: "Compare" }).click();

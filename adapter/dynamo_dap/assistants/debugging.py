@@ -186,9 +186,9 @@ class Debugging:
                 debugger.screen.breakpoints(debugger.breakpoints.all)
             debugger.resume("continue")
 
-        return await self._do(begin, seconds, goes_on=True)
+        return await self._do(begin, seconds, keeps_end=True)
 
-    # -- breakpoints and going on ------------------------------------------------------------------------------------
+    # -- breakpoints and continuing ------------------------------------------------------------------------------------
 
     async def debug_breakpoint(
         self,
@@ -225,10 +225,10 @@ class Debugging:
         ] = "continue",
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Let the stopped program go on, by a step or to the next stop, and report where it stopped."""
+        """Let the stopped program continue, by a step or to the next stop, and report where it stopped."""
         debugger = self._session()
         command, granularity = _COMMANDS[how]
-        return await self._do(lambda: debugger.resume(command, granularity), seconds, goes_on=True)
+        return await self._do(lambda: debugger.resume(command, granularity), seconds, keeps_end=True)
 
     async def debug_pause(self, seconds: Seconds = WAIT) -> CallToolResult:
         """Stop the running program where it is."""
@@ -242,7 +242,7 @@ class Debugging:
                 debugger.pause()
                 debugger.wait()
 
-        return await self._do(pause, seconds, goes_on=True)
+        return await self._do(pause, seconds, keeps_end=True)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class Debugging:
             return await self._runs.wait(run, seconds)
         debugger = self._session()
         return await self._do(
-            lambda: debugger.wait() if debugger.state is State.RUNNING else None, seconds, goes_on=True
+            lambda: debugger.wait() if debugger.state is State.RUNNING else None, seconds, keeps_end=True
         )
 
     async def end(
@@ -323,14 +323,14 @@ class Debugging:
         if run is not None:
             return answer(f"Ended: {await self._runs.end(run)}")
         debugger = self._session()
-        debugger.give_up()
+        debugger.cancel_wait()
         return await self._do(debugger.end, WAIT)
 
     async def close(self) -> None:
         """End the session: the client is gone."""
         self._inputs.close()
         if self._debugger is not None:
-            self._debugger.give_up()
+            self._debugger.cancel_wait()
             with anyio.CancelScope(shield=True):
                 await asyncio.to_thread(self._debugger.end)
 
@@ -352,7 +352,7 @@ class Debugging:
         path = str(self._workspace.source(stop.file))
         return BreakpointRequest(path, stop.line, None, stop.condition, stop.hit, stop.log, stop.mode)
 
-    async def _do(self, work: Callable[[], object], seconds: float, *, goes_on: bool = False) -> CallToolResult:
+    async def _do(self, work: Callable[[], object], seconds: float, *, keeps_end: bool = False) -> CallToolResult:
         """Run an action of the debugger and return its output, after the program's output so far."""
         debugger = self._debugger
         assert debugger is not None
@@ -365,7 +365,7 @@ class Debugging:
                 problem = await asyncio.shield(thread)
             except asyncio.CancelledError:
                 # Let the program run on; the thread is free again at once.
-                debugger.give_up()
+                debugger.cancel_wait()
                 with anyio.CancelScope(shield=True), contextlib.suppress(Exception):
                     await thread
                 raise
@@ -382,7 +382,7 @@ class Debugging:
             text += "Call `wait` to wait longer or `debug_pause` to stop it."
         elif debugger.state is State.ENDED and not text.strip():
             text = "The session is over."
-        return answer(text or "Done.", data, hint=_HINT, keeps_end=goes_on)
+        return answer(text or "Done.", data, hint=_HINT, keeps_end=keeps_end)
 
     def _tried(self, debugger: Debugger, work: Callable[[], object]) -> str | None:
         """Run the action on a worker thread; return the error, if any."""

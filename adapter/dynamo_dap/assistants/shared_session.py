@@ -131,7 +131,7 @@ class SharedSession:
         elif request.command in LISTS:
             self._set(client, request)
         elif request.command in _GOING_ON:
-            self._go_on(client, request)
+            self._resume(client, request)
         else:
             self._forward(client, request)
 
@@ -222,7 +222,7 @@ class SharedSession:
             if response.success:
                 self._breakpoints.answered(None, key, to_builtins(response.body))
 
-    def _go_on(self, client: _Client, request: Request) -> None:
+    def _resume(self, client: _Client, request: Request) -> None:
         thread_id = to_builtins(request.arguments).get("threadId", 0)
         client.stopped.discard(thread_id)
         other = self._editor if client is self._assistant else self._assistant
@@ -233,7 +233,7 @@ class SharedSession:
                 client.stopped.add(thread_id)
             elif thread_id in other.stopped and stops == self._stops[thread_id]:
                 # It has not stopped again in the meantime.
-                self._report_continued(other, thread_id, everything=_goes_everything_on(request.command, response))
+                self._report_continued(other, thread_id, everything=_resumes_all_threads(request.command, response))
             return response
 
         self._forward(client, request, then=answered)
@@ -298,6 +298,6 @@ class SharedSession:
             client.event("terminated", {})
 
 
-def _goes_everything_on(command: str, response: Response) -> bool:
+def _resumes_all_threads(command: str, response: Response) -> bool:
     # DAP: "If omitted, the value true shall be assumed".
     return command == "continue" and to_builtins(response.body).get("allThreadsContinued") is not False

@@ -48,7 +48,7 @@ _TOLERANCE = 1e-4
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _ASSIGNED = re.compile(r"^\s*(\w+) = ", re.MULTILINE)
 _OUTPUT = 20_000
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _FURTHER = 4
 """How many fixes with further checks are tried."""
 
@@ -339,7 +339,7 @@ class Runner:
         try:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    output, errors = process.communicate(timeout=_LOOK_SECONDS)
+                    output, errors = process.communicate(timeout=_POLL_SECONDS)
                     return process.returncode, output, errors
                 if self.is_cancelled():
                     raise Cancelled("it was cancelled")

@@ -280,7 +280,7 @@ def _never_traced(record: Record) -> Iterator[Finding]:
                 functions.setdefault(key, function)
                 lines.setdefault(key, set()).update(one.lines)
     for (name, place), all_lines in lines.items():
-        if _goes_on(record, functions[name, place]):
+        if _may_continue(record, functions[name, place]):
             continue
         # The first line is the function's own.
         for first, last in _runs(sorted(all_lines - {place.line}), traced[name, place]):
@@ -288,7 +288,7 @@ def _never_traced(record: Record) -> Iterator[Finding]:
             yield Finding(Kind.NEVER_TRACED, Place(place.path, first), message, last, functions[name, place])
 
 
-def _goes_on(record: Record, function: CompiledFunction) -> bool:
+def _may_continue(record: Record, function: CompiledFunction) -> bool:
     """Return whether more lines of ``function`` may be traced soon: in the present compile, or in a resume function."""
     is_running = record.ended is None
     return is_running and (

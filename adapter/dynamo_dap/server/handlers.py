@@ -162,7 +162,7 @@ async def restart(session: Session, arguments: _RestartArguments) -> None:
     try:
         await session.start(debuggee, _bring_up(session, debuggee, job))
     except BaseException:
-        session.give_up("The program could not be started again.")
+        session.fail_start("The program could not be started again.")
         raise
     session.job = job
     if session.is_configured:
@@ -184,7 +184,7 @@ def _next_job(session: Session, raw: msgspec.Raw) -> Job:
 
 
 async def _discard(session: Session) -> None:
-    """End the present process silently: for the IDE, the session goes on."""
+    """End the present process silently: for the IDE, the session continues."""
     old = session.debuggee
     assert old is not None
     session.phase = Phase.STARTING

@@ -26,7 +26,7 @@ from dynamo_dap.server.debugpy_side import answer_about_tensor, ask_whether_watc
 from dynamo_dap.server.early_variables import EarlyVariables
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.ids import References
-from dynamo_dap.server.suspension import LOOK_SECONDS, Suspension
+from dynamo_dap.server.suspension import POLL_SECONDS, Suspension
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Router:
         self._shared: dict[int, Sharing] = {}
         """How to answer requests that went to every backend."""
         self._suspension = suspension
-        self._looks_again: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None
         self._locals = EarlyVariables()
 
     def forward(self, request: Request, answer: Answer | None = None) -> None:
@@ -223,18 +223,18 @@ class Router:
     def _expect(self, request: Request) -> None:
         """Note that the client waits for an answer to ``request``. If none comes, check why."""
         self._asked[request.seq] = request
-        if self._looks_again is None:
-            self._looks_again = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)
+        if self._next_check is None:
+            self._next_check = asyncio.get_running_loop().call_later(POLL_SECONDS, self._check_unanswered)
 
-    def _look_again(self) -> None:
-        self._looks_again = None
+    def _check_unanswered(self) -> None:
+        self._next_check = None
         if self._asked and self._backends() and self._suspension.is_suspended():
             for request in list(self._asked.values()):
-                self._give_up(request)
+                self._answer_for_program(request)
         if self._asked:
-            self._looks_again = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)
+            self._next_check = asyncio.get_running_loop().call_later(POLL_SECONDS, self._check_unanswered)
 
-    def _give_up(self, request: Request) -> None:
+    def _answer_for_program(self, request: Request) -> None:
         """Answer a request that reached the program, which cannot answer now; later drop the program's own answer."""
         del self._asked[request.seq]
         known = self._suspension.known(request)

@@ -220,13 +220,13 @@ class Session:
         """Ask the program to end by itself; cancel its start if it has not started yet."""
         if self.phase is Phase.STARTING:
             self._cancel_tasks()
-            self.give_up("The start was cancelled.")
+            self.fail_start("The start was cancelled.")
         elif self.phase is Phase.RUNNING and self.debuggee is not None:
             self.debuggee.terminate()
         elif self.phase is Phase.NEW:
             self.require_program()
 
-    def give_up(self, text: str) -> None:
+    def fail_start(self, text: str) -> None:
         """Report that the program cannot start, and let the IDE end the session."""
         if self.phase is not Phase.ENDED:
             self.phase = Phase.ENDED

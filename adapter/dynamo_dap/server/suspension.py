@@ -17,7 +17,7 @@ from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Request
 from dynamo_dap.server.errors import RequestRefused
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 """Seconds without an answer after which to check whether the program is suspended."""
 _LOOKING = frozenset({"exceptionInfo", "loadedSources", "modules", "scopes", "source", "stackTrace", "variables"})
 _MOST = 128

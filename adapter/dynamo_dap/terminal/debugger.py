@@ -55,7 +55,7 @@ class StillRunning(Exception):
     """No thread has stopped within the time limit, or the wait was cancelled."""
 
 
-class _GiveUp:
+class _WaitCancelled:
     """Replaces an event if the user cancelled the wait."""
 
 
@@ -94,7 +94,7 @@ class Debugger:
         """Seconds to wait for a stop; None waits until Ctrl-C."""
         self._request = request
         self._configuration = dict(configuration)
-        self._events: queue.SimpleQueue[Event | _Closed | _GiveUp] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | _Closed | _WaitCancelled] = queue.SimpleQueue()
         self._frames: list[StackFrame] | None = None
         self._total_frames = 0
         self._last_shown: tuple[str, str | None] | None = None
@@ -190,15 +190,15 @@ class Debugger:
         self._steps_by_instruction = granularity == "instruction"
         for _ in range(count - 1):
             thread_id = self.stopped_thread()
-            self._go_on(command, granularity)
+            self._send_resume(command, granularity)
             self._wait()
             if not self._has_stepped(thread_id):
                 self.show_stop()
                 return
-        self._go_on(command, granularity)
+        self._send_resume(command, granularity)
         self.wait()
 
-    def _go_on(self, command: str, granularity: str | None) -> None:
+    def _send_resume(self, command: str, granularity: str | None) -> None:
         if self.state is State.CONFIGURING:
             if command != "continue":
                 raise UsageError(f"the program {self.state.value}")
@@ -216,7 +216,7 @@ class Debugger:
         line = self.frame().line
         for _ in range(self.selected):
             thread_id = self.stopped_thread()
-            self._go_on("stepOut", None)
+            self._send_resume("stepOut", None)
             self._wait()
             if not self._has_stepped(thread_id):
                 self.show_stop()
@@ -232,7 +232,7 @@ class Debugger:
         function, depth = self._function(), self.total_frames
         thread_id = self.stopped_thread()
         while True:
-            self._go_on("next", None)
+            self._send_resume("next", None)
             self._wait()
             if not self._has_stepped(thread_id):
                 break
@@ -318,21 +318,21 @@ class Debugger:
             return False
         for one in hit:
             one.ignored_hits -= 1
-        self._go_on("continue", None)
+        self._send_resume("continue", None)
         return self.state is State.RUNNING
 
-    def _next_event(self, end: float | None) -> Event | _Closed | _GiveUp:
+    def _next_event(self, end: float | None) -> Event | _Closed | _WaitCancelled:
         try:
             event = self._events.get(timeout=None if end is None else max(end - time.monotonic(), 0.0))
         except queue.Empty:
             raise StillRunning from None
-        if isinstance(event, _GiveUp):
+        if isinstance(event, _WaitCancelled):
             raise StillRunning
         return event
 
-    def give_up(self) -> None:
+    def cancel_wait(self) -> None:
         """Cancel a wait on another thread. Runs on any thread."""
-        self._events.put(_GiveUp())
+        self._events.put(_WaitCancelled())
 
     def pause(self) -> None:
         """Ask the program's main thread to stop; ``wait`` then shows where."""
@@ -512,8 +512,8 @@ class Debugger:
 
     # -- events ----------------------------------------------------------------------------------------------------
 
-    def _take(self, event: Event | _Closed | _GiveUp) -> None:
-        if isinstance(event, _GiveUp):
+    def _take(self, event: Event | _Closed | _WaitCancelled) -> None:
+        if isinstance(event, _WaitCancelled):
             return
         if isinstance(event, _Closed):
             self._take_closed(event.problem)

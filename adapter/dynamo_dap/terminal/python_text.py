@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from dynamo_dap.protocol.texts import NOT_PYTHON
 
-_GOES_ON = re.compile(r"[ \t]|(?:else|elif|except|finally|case)\b")
+_CONTINUATION = re.compile(r"[ \t]|(?:else|elif|except|finally|case)\b")
 
 
 def is_python(text: str) -> bool:
@@ -42,12 +42,12 @@ def is_complete(lines: Sequence[str]) -> bool:
         return True
 
 
-def goes_on(lines: Sequence[str], further: str) -> bool:
+def continues(lines: Sequence[str], further: str) -> bool:
     """Return whether ``further`` continues the incomplete statement in ``lines``."""
     text = "\n".join(lines)
     if _is_within_brackets(text):
         return True
-    return bool(further.strip()) and (not is_python(text) or _GOES_ON.match(further) is not None)
+    return bool(further.strip()) and (not is_python(text) or _CONTINUATION.match(further) is not None)
 
 
 def _is_within_brackets(text: str) -> bool:

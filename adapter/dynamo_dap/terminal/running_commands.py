@@ -34,7 +34,7 @@ from dynamo_dap.terminal.debugger import Debugger, State
 
 
 @command("continue c cont", Group.RUN)
-def go_on(debugger: Debugger, argument: str) -> None:
+def continue_(debugger: Debugger, argument: str) -> None:
     """Run to the next stop."""
     debugger.resume("continue")
 

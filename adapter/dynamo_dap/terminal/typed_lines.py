@@ -15,7 +15,7 @@ from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.command_table import PDB_NAMES, Command, commands, find
 from dynamo_dap.terminal.completion import complete_expression
 from dynamo_dap.terminal.debugger import Debugger
-from dynamo_dap.terminal.python_text import goes_on, is_complete, is_python
+from dynamo_dap.terminal.python_text import continues, is_complete, is_python
 from dynamo_dap.terminal.scopes import local_variables
 from dynamo_dap.terminal.value_commands import evaluate
 
@@ -93,7 +93,7 @@ def read_block(debugger: Debugger, line: str, read: Callable[[str], str | None],
         further = read(CONTINUATION)
         if further is None:
             break
-        if not goes_on(lines, further):
+        if not continues(lines, further):
             # An empty line ends the block; any other line is the next one to run.
             if further.strip():
                 unread(further)

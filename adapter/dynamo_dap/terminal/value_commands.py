@@ -13,7 +13,7 @@ from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.command_table import Group, command, number
 from dynamo_dap.terminal.completion import complete_expression, complete_path
 from dynamo_dap.terminal.debugger import Debugger
-from dynamo_dap.terminal.python_text import goes_on, is_complete
+from dynamo_dap.terminal.python_text import continues, is_complete
 from dynamo_dap.terminal.scopes import find_reference, find_scope, local_variables
 from dynamo_dap.terminal.tensors import Shown, show
 
@@ -184,7 +184,7 @@ def interact(debugger: Debugger, argument: str) -> None:
             block = [line]
             while not is_complete(block):
                 further = read("... ")
-                if further is None or not goes_on(block, further):
+                if further is None or not continues(block, further):
                     break
                 block.append(further)
             try:

@@ -259,7 +259,7 @@ class EagerDebugger(Protocol):
     def pause_taken(self) -> None:
         """Withdraw the user's pause request: the agent is about to pause the calling thread."""
 
-    def give_up_pauses(self) -> None:
+    def withdraw_pauses(self) -> None:
         """Withdraw every pause request that no thread has answered yet. Runs on the reader thread."""
 
 
@@ -299,7 +299,7 @@ class NoEagerDebugger:
     def pause_taken(self) -> None:
         """Do nothing: only the agent was asked."""
 
-    def give_up_pauses(self) -> None:
+    def withdraw_pauses(self) -> None:
         """Do nothing: only the agent was asked to pause."""
 
 

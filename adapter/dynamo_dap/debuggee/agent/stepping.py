@@ -248,13 +248,13 @@ class Steps:
             self._steps.pop(ident, None)
             self._pause_requests.discard(ident)
 
-    def give_up(self, ident: int) -> None:
+    def drop(self, ident: int) -> None:
         """Drop the step and pause request of a thread: another debugger has served them."""
         if ident in self._steps or ident in self._pause_requests:
             self.end(ident)
             self._on_change()
 
-    def give_up_pauses(self) -> None:
+    def withdraw_pauses(self) -> None:
         """Drop every pause request."""
         with self._lock:
             self._pause_requests.clear()

@@ -39,7 +39,7 @@ from dynamo_dap.protocol.options import (
 )
 from dynamo_dap.protocol.types import OutputEventBody, Source
 
-_AT_ONCE = "cache"
+_APPLIED_BEFORE_IMPORT = "cache"
 """The option that works without torch: it sets environment variables."""
 
 
@@ -57,7 +57,7 @@ class TorchOptions:
         self._options = CompilingOptions()
         self._undo: dict[str, Callable[[], None]] = {}
         """By the name of each option in force: the function that reverts it."""
-        self._is_waiting = self._has_arrived = False
+        self._is_waiting = self._is_imported = False
         self._lock = reentrant_lock("options of torch", Level.SETTINGS)
 
     def begin(self, options: CompilingOptions) -> None:
@@ -65,9 +65,9 @@ class TorchOptions:
         self.close()
         self._options = options
         given = [name for name in COMPILING_OPTIONS if self._given(name)]
-        if _AT_ONCE in given:
-            self._apply_and_report(_AT_ONCE)
-        if given and given != [_AT_ONCE]:
+        if _APPLIED_BEFORE_IMPORT in given:
+            self._apply_and_report(_APPLIED_BEFORE_IMPORT)
+        if given and given != [_APPLIED_BEFORE_IMPORT]:
             self._apply_when_imported()
 
     def close(self) -> None:
@@ -125,11 +125,11 @@ class TorchOptions:
     def _apply_when_imported(self) -> None:
         if not self._is_waiting:
             self._is_waiting = True
-            when_all_of_dynamo_is_imported(self._arrived)
+            when_all_of_dynamo_is_imported(self._on_imported)
 
-    def _arrived(self) -> None:
+    def _on_imported(self) -> None:
         # This runs at the end of the import: Python does not count the module as imported yet.
-        self._is_waiting, self._has_arrived = False, True
+        self._is_waiting, self._is_imported = False, True
         for name in COMPILING_OPTIONS:
             if name not in self._undo and self._given(name):
                 self._apply_and_report(name)
@@ -153,7 +153,7 @@ class TorchOptions:
             value = self._given(name)
             if not value:
                 return
-            if name != _AT_ONCE and not (self._has_arrived or is_dynamo_imported()):
+            if name != _APPLIED_BEFORE_IMPORT and not (self._is_imported or is_dynamo_imported()):
                 self._apply_when_imported()
                 return
             self._undo[name] = _APPLY[name](self, value)

@@ -240,7 +240,7 @@ class CachedCallStops:
         before = self._attempt_before(call)
         try:
             # The frame would keep objects alive that the program drops after the call.
-            given = kept.objects_of(replace(call, frame=NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
+            given = kept.objects_of(replace(call, frame=NoFrame(frame.f_globals, frame.f_builtins)), outlives_call=True)
         except CannotReuse as problem:
             log_problem(f"the inputs of {name_of_call(call)} cannot be found again: {problem}")
             return
@@ -347,7 +347,7 @@ class CallRun(ReplayRun):
         """Note the line."""
         if self.traced is not None:
             self.traced.on_reached(frame.path, frame.line)
-        return Decision.ASK if self.stops else Decision.GO_ON
+        return Decision.ASK if self.stops else Decision.CONTINUE
 
     def reaches(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
         """Note the dependencies of breakpoints at ``frame``."""

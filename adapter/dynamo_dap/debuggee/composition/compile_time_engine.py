@@ -126,7 +126,7 @@ class CompileTimeEngine:
         if run.is_logged and not self._host.is_holding:
             self._logs.note(frame, progress, as_a_whole=run.changes is not None)
         decision = run.on_line(frame, progress, lambda: self._point(frame, progress))
-        if decision is not Decision.GO_ON:
+        if decision is not Decision.CONTINUE:
             lines = self._host.breakpoints.lines_in(frame.path)
             here = () if lines is None else lines.get(frame.line, ())
             if decision is Decision.HOLD:
@@ -239,7 +239,7 @@ class CompileTimeEngine:
             if ended is Outcome.STOP_AFTER_RESTART and run.call is not None:
                 # The user has seen nothing of the new attempt: the step continues from here.
                 step.origin = origin_of(point, sys._getframe())
-            elif ended is not Outcome.GO_ON:
+            elif ended is not Outcome.CONTINUE:
                 self._stops.stop(point, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)
 
     def _may_pause(self, point: TracePoint) -> bool:

@@ -98,7 +98,7 @@ class DebugpyDebugger:
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
         pydevd_passing.pass_frames(restores_state)
-        pydevd_passing.step_on_in_frames(restores_state)
+        pydevd_passing.continue_steps_in_frames(restores_state)
         pydevd_passing.pass_reported(lambda frame, enters: self._agent.take_reported(frame, enters=enters))
         presentation = Presentation(lambda: self._agent.is_for_vs_code)
         if not pydevd_variables.present_values(presentation, lambda: self.is_active):
@@ -203,7 +203,7 @@ class DebugpyDebugger:
         if not self.is_active:
             return
         if step is None:
-            pydevd_internals.give_up_step()
+            pydevd_internals.drop_step()
             return
         self._tracing.want()
         if stopped is not None:
@@ -232,11 +232,11 @@ class DebugpyDebugger:
         if self._handing_over is not None:
             self._handing_over.pause_taken()
 
-    def give_up_pauses(self) -> None:
+    def withdraw_pauses(self) -> None:
         """Withdraw the pause requests that no thread has answered yet."""
         if self.is_active:
             self.pause_taken()
-            pydevd_internals.give_up_pauses()
+            pydevd_internals.withdraw_pauses()
 
     def thread_id_of(self, ident: int) -> int:
         """Return debugpy's id of a thread."""

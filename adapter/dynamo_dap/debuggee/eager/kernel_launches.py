@@ -58,7 +58,7 @@ class KernelLaunches(LaunchObserver):
             return Observation(True, KERNEL_MISMATCH in filters)
         try:
             return self._observation_of_breakpoints(function) or self._observation_of_step(function, is_entered)
-        except Exception:  # noqa: BLE001  (whatever it is, the program's launch goes on)
+        except Exception:  # noqa: BLE001  (whatever it is, the program's launch continues)
             log_exception("looking for breakpoints in a kernel")
             return None
 
@@ -79,7 +79,7 @@ class KernelLaunches(LaunchObserver):
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
         """Return the program that ``tritonProgram`` selects, by default the first; None if the grid lacks it."""
-        x, y, z = self._programs.asked_program(launch)
+        x, y, z = self._programs.chosen_program(launch)
         return (x, y, z) if x < launch.grid[0] and y < launch.grid[1] and z < launch.grid[2] else None
 
     @contextlib.contextmanager

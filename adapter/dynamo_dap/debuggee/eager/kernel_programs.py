@@ -63,7 +63,7 @@ class KernelPrograms(Observer):
 
     def program_begins(self, launch: Launch) -> None:
         """Disable debugpy in a program other than the debugged one, unless conditions may choose it."""
-        with _program_going_on():
+        with _exceptions_logged():
             self._races.program_begins(launch, self.follows_accesses())
             self._begin_program(launch)
 
@@ -71,7 +71,7 @@ class KernelPrograms(Observer):
         if not self.is_following:
             self._follow_debugpy()
         self._leave_program()
-        if launch.program == self.asked_program(launch) or not self._host.eager_debugger.is_active:
+        if launch.program == self.chosen_program(launch) or not self._host.eager_debugger.is_active:
             return
         local = self._local
         if pydevd_passing.has_conditions():
@@ -84,7 +84,7 @@ class KernelPrograms(Observer):
 
     def launch_ended(self, launch: Launch) -> None:
         """Restore the state before the launch."""
-        with _program_going_on():
+        with _exceptions_logged():
             self._races.launch_ended(launch)
             self._leave_program()
             if self._local.has_passed and self._host.eager_debugger.is_active:
@@ -128,7 +128,7 @@ class KernelPrograms(Observer):
         if begin_step_again is not None:
             begin_step_again()
 
-    def asked_program(self, launch: Launch) -> tuple[int, ...]:
+    def chosen_program(self, launch: Launch) -> tuple[int, ...]:
         """Return the program to debug; report to the user if it does not exist."""
         asked = tuple(self._host.options.triton_program or ())
         chosen = (*asked, *(0,) * (3 - len(asked)))
@@ -162,7 +162,7 @@ class KernelPrograms(Observer):
     def accesses(self, launch: Launch, access: Access) -> None:
         """Stop at the line of an access that races with another program's."""
         top = found = None
-        with _program_going_on():
+        with _exceptions_logged():
             top = line_outside_of_triton()
             found = None if top is None else self._races.find(launch, access, top)
         if top is not None and found is not None and self.holds(RACE, top, found.names):
@@ -193,9 +193,9 @@ class KernelPrograms(Observer):
                 exception=raised,
             )
         )
-        self._go_on_with_step(top)
+        self._continue_step(top)
 
-    def _go_on_with_step(self, frame: types.FrameType) -> None:
+    def _continue_step(self, frame: types.FrameType) -> None:
         """Make debugpy step on from this line of ordinary Python, without another stop on it."""
         step = self._host.steps.current()
         if step is None or not self._host.eager_debugger.is_active:
@@ -220,7 +220,7 @@ class KernelPrograms(Observer):
 
 
 @contextlib.contextmanager
-def _program_going_on() -> Iterator[None]:
+def _exceptions_logged() -> Iterator[None]:
     """Log exceptions inside this context, and keep them from the program, whose own call is on the stack."""
     try:
         yield

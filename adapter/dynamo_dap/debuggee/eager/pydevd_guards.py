@@ -280,7 +280,7 @@ def _guard_reader() -> None:
             elif text is None:
                 with pydevd_requests.reading(request):
                     original(self, py_db, json_contents, send_response)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the session goes on)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the session continues)
             text = f"debugpy cannot serve it: {text_of_raised(error)}"
         if text is not None:
             refuse(py_db, request["seq"], request["command"], text)

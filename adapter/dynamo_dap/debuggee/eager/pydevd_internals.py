@@ -340,7 +340,7 @@ def request_pause(ident: int) -> None:
         debugger().set_suspend(thread, reason, is_pause=True)
 
 
-def give_up_pauses() -> None:
+def withdraw_pauses() -> None:
     """Withdraw the pause requests that no thread has answered yet. Runs on any thread."""
     lifecycle = importlib.import_module("_pydevd_bundle.pydevd_thread_lifecycle")
     suspended_for = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
@@ -398,7 +398,7 @@ def is_stepping(*, into_calls: bool = False) -> bool:
     return step in (_STEP_INTO, _STEP_INTO_MY_CODE) if into_calls else step != _NO_COMMAND
 
 
-def give_up_step() -> None:
+def drop_step() -> None:
     """Drop the step and the pause request of the calling thread."""
     information = _information()
     information.step_in_initial_location = None  # a frame, with everything that it refers to

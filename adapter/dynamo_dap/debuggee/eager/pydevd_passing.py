@@ -169,10 +169,10 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
     if pydevd_internals.uses_monitoring():
         # With ``sys.monitoring``, debugpy calls the filter once for each code object, for all threads. So the filter
         # cannot follow one thread's step. (It refuses libraries that are not stepped in.)
-        _go_on_stepping_in(pydb, is_passed)
+        _continue_step_in(pydb, is_passed)
 
 
-def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -> None:
+def _continue_step_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -> None:
     """Continue a step that would end in a frame that ``is_passed``, before debugpy reports or holds it."""
     if hasattr(pydb.set_suspend, "is_of_passing"):
         return
@@ -188,7 +188,7 @@ _LEAVING_RESTORED_STATE = "steps_of_dynamo_dap"
 """Our own attribute of debugpy: steps do not end in the beginning of resume functions."""
 
 
-def step_on_in_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
+def continue_steps_in_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
     """Continue a step that would end where ``is_passed`` to the next line of the frame. For the life of the process."""
     pydb = pydevd_internals.debugger()
     if hasattr(pydb, _LEAVING_RESTORED_STATE):

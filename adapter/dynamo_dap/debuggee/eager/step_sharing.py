@@ -74,7 +74,7 @@ class StepSharing:
             step = Step(StepKind.IN, arguments.get("granularity") or "statement", EAGER)
             self._begin_step(thread_id, step)
         elif command == "continue" and isinstance(thread_id, int):
-            self._give_up_steps(thread_id)
+            self._drop_steps(thread_id)
         elif command == "setExceptionBreakpoints":
             self.exception_filters = frozenset(str(name) for name in arguments.get("filters") or ())
             self._agent.update_hooks()
@@ -87,11 +87,11 @@ class StepSharing:
         if ident is not None and self._agent.threads.pause_on(ident) is None:
             self._agent.steps.begin(ident, step)
 
-    def _give_up_steps(self, thread_id: int) -> None:
+    def _drop_steps(self, thread_id: int) -> None:
         """Drop the agent's step and pause request of a thread that debugpy has stopped."""
         ident = self._agent.threads.ident_of(thread_id)
         if ident is not None:
-            self._agent.steps.give_up(ident)
+            self._agent.steps.drop(ident)
 
     def _request_pause(self, thread_id: object) -> None:
         pydevd_guards.let_threads_leave()
@@ -122,8 +122,8 @@ class StepSharing:
                 break
         # Threads that have not paused yet would stop later, unexpectedly. Keep requests if the user has asked again.
         if taken.is_set() and self._pause_taken is taken:
-            pydevd_internals.give_up_pauses()
-            self._agent.steps.give_up_pauses()
+            pydevd_internals.withdraw_pauses()
+            self._agent.steps.withdraw_pauses()
 
     def pause_taken(self) -> None:
         """Note that a thread has paused, as the user asked."""
@@ -135,4 +135,4 @@ class StepSharing:
             self.pause_taken()
         has_ended = event == "thread" and body.get("reason") == "exited"
         if (event == "stopped" or has_ended) and isinstance(thread_id, int):
-            self._give_up_steps(thread_id)
+            self._drop_steps(thread_id)

@@ -171,7 +171,7 @@ class TrialRun(SilentRun):
         fixes = self._checks if self._untaken is None else [self._untaken, *self._checks]
         here = [each for each in fixes if each.place.code is frame.code and each.place.line == frame.line]
         if not here or not point().begins_line:
-            return Decision.GO_ON
+            return Decision.CONTINUE
         for each in here:
             if each is fixes[0]:
                 self.truths.append(_truth(frame, each.condition, self._host))
@@ -183,7 +183,7 @@ class TrialRun(SilentRun):
             except CannotChange as problem:
                 self.problem, self._is_over = str(problem), True
                 break
-        return Decision.GO_ON
+        return Decision.CONTINUE
 
     def failed(self, frame: TracedFrame, exception: Exception) -> None:
         """Note the exception that ended the trace, unless Dynamo restarts the trace."""
@@ -363,7 +363,7 @@ class Remedies:
                 contextlib.nullcontext() if change is None else change.around(run),
             ):
                 run_replay(run, take, one_graph=is_full)
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must continue)
             if run.ended is None and run.problem is None:
                 log_exception("trying a fix")
                 run.problem = f"{type(problem).__name__}: {(str(problem).strip().splitlines() or [''])[0]}"

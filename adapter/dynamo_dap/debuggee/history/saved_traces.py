@@ -74,12 +74,12 @@ class CallObjects:
     """The graph's inputs."""
     tracked: dict[object, object]
     numbers: dict[object, object]
-    has_program_gone_on: bool
+    has_program_run: bool
     """Whether the call is shown after the program has continued, which may have changed the call's inputs."""
     versions: Sequence[int | None]
-    """The versions of ``inputs``; None for each unless ``has_program_gone_on``."""
+    """The versions of ``inputs``; None for each unless ``has_program_run``."""
     state: Sequence[Callable[[], None]]
-    """Restore the call's initial random states and switches of torch; empty unless ``has_program_gone_on``."""
+    """Restore the call's initial random states and switches of torch; empty unless ``has_program_run``."""
 
 
 class TraceDependent(Protocol):
@@ -207,19 +207,19 @@ class SavedTrace:
     def _scope_of(self, call: CachedCall) -> dict[str, object]:
         return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
 
-    def objects_of(self, call: CachedCall, *, goes_on: bool = False) -> CallObjects:
-        """Find the objects of ``call``, which is about to begin; with ``goes_on`` also for use after the call.
+    def objects_of(self, call: CachedCall, *, outlives_call: bool = False) -> CallObjects:
+        """Find the objects of ``call``, which is about to begin; with ``outlives_call`` also for use after the call.
 
         Raises:
             CannotReuse: an object cannot be found.
         """
         try:
             with finding_objects():
-                return self._found_in(call, self._scope_of(call), goes_on=goes_on)
+                return self._found_in(call, self._scope_of(call), outlives_call=outlives_call)
         except Exception as problem:
             raise CannotReuse(str(problem)) from problem
 
-    def _found_in(self, call: CachedCall, scope: dict[str, object], *, goes_on: bool) -> CallObjects:
+    def _found_in(self, call: CachedCall, scope: dict[str, object], *, outlives_call: bool) -> CallObjects:
         inputs = [eval(source, scope) for _, source in self._inputs]
         return CallObjects(
             call=call,
@@ -229,9 +229,9 @@ class SavedTrace:
                 (key if source is None else id(eval(source, scope))): tracker for key, tracker, source in self._tracked
             },
             numbers=self._numbers.found_in(scope),
-            has_program_gone_on=goes_on,
-            versions=[version_of(each) if goes_on else None for each in inputs],
-            state=global_state() if goes_on else (),
+            has_program_run=outlives_call,
+            versions=[version_of(each) if outlives_call else None for each in inputs],
+            state=global_state() if outlives_call else (),
         )
 
     @contextlib.contextmanager
@@ -266,7 +266,7 @@ class SavedTrace:
                 self.close()
 
     def _put_in(self, given: CallObjects) -> None:
-        self._log.outlive_trace(has_program_run=given.has_program_gone_on)
+        self._log.outlive_trace(has_program_run=given.has_program_run)
         for restore in given.state:
             restore()
         self._numbers.put_in(given.numbers)

@@ -111,9 +111,9 @@ class StateLog:
         translator, snapshots = frame.translator, self._snapshots
         own: dict[str, Any] = translator.__dict__
         instruction, stack = own["current_instruction"], own["stack"]
-        goes_on = translator is self._translator and position == self._position + is_line
+        continues = translator is self._translator and position == self._position + is_line
         self._position = position
-        if not goes_on:
+        if not continues:
             self._complete()
             self._is_quiet = False
             left = self._enter(translator)

@@ -101,7 +101,7 @@ class ChangedRun(ReplayRun):
         self.traces = ProgressOfTraces()
         self._held_at = held_at
         self._asked = asked
-        self.has_arrived = self._is_over = False
+        self.has_reached_place = self._is_over = False
         self.refused: str | None = None
         self.next: tuple[Sequence[ChangesAt], Place, RequestedChange] | None = None
         """The user's next change, made at a stop of this run: another run makes it."""
@@ -142,20 +142,20 @@ class ChangedRun(ReplayRun):
         except CannotChange as problem:
             return self._refuse(str(problem))
         place = self._held_at
-        if self.has_arrived:
+        if self.has_reached_place:
             # The analysis restarted before the place was reached again.
             is_before = attempt > place.attempt and progress.position < place.position
-            return Decision.GO_ON if is_before else Decision.ASK
+            return Decision.CONTINUE if is_before else Decision.ASK
         if attempt > place.attempt or (attempt == place.attempt and progress.position > place.position):
             return self._refuse("the trace could not be repeated up to this place")
         if (attempt, progress.position) != (place.attempt, place.position):
-            return Decision.GO_ON
-        self.has_arrived = True
+            return Decision.CONTINUE
+        self.has_reached_place = True
         return Decision.HOLD
 
     def _refuse(self, problem: str) -> Decision:
         self.refused, self._is_over = problem, True
-        return Decision.GO_ON
+        return Decision.CONTINUE
 
     def _make(self, changes: ChangesAt, frame: TracedFrame, progress: TraceProgress) -> None:
         place, attempt = changes.place, progress.identity.attempt
@@ -301,7 +301,7 @@ class WhatIfs(CompileObserver):
             texts = tuple(text for each in changes for text in each.texts)
             branch = ChangedRun(self._host, replace(call, changes=texts), changes, place, asked)
             problem = self._trace(branch, origin.frame, top)
-            if not branch.has_arrived and branch.refused is None and problem is not None:
+            if not branch.has_reached_place and branch.refused is None and problem is not None:
                 branch.refused = problem
             if branch.refused is not None:
                 if asked is not None:
@@ -337,7 +337,7 @@ class WhatIfs(CompileObserver):
                 sizes_changed(sizes),
             ):
                 run_replay(branch, take, made_code=branch.made_code)
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must continue)
             log_exception("tracing with changes")
             return named_first_line_of(problem)
         return None

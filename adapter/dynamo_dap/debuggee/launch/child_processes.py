@@ -176,7 +176,7 @@ def invite_workers(invitation: Callable[[], str | None]) -> None:
 _ANSWER_SECONDS = 5.0
 _PATIENCE_SECONDS = 8.0
 """Seconds to wait for a debugger to attach, after the client has begun a session; before that, the server decides."""
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool:
@@ -243,7 +243,7 @@ def _wait(agent: Agent, offer: _Offer) -> bool:
     """
     until: float | None = None
     was_attached = False
-    while not agent.configured.wait(_LOOK_SECONDS):
+    while not agent.configured.wait(_POLL_SECONDS):
         was_attached = was_attached or agent.client is not None
         if agent.client is None and (was_attached or offer.is_over.is_set()):
             return True

@@ -27,7 +27,7 @@ from dynamo_dap.protocol.ranks import rank_in, scheduled_rank_in
 from dynamo_dap.protocol.streams import SocketStream
 
 _SECONDS = 20.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def connect_to(server: NamedServer) -> bool:
@@ -89,7 +89,7 @@ def connect_from_environment() -> bool:
 
 def _wait_until_configured(agent: Agent) -> None:
     """Wait for the session's breakpoints, or for the end of the connection."""
-    while not agent.configured.wait(_LOOK_SECONDS):
+    while not agent.configured.wait(_POLL_SECONDS):
         if agent.client is None:
             sys.stderr.write(f"dynamo-dap: {own_rank() or 'this program'} runs without debugging: no session began\n")
             return

@@ -35,7 +35,7 @@ def main() -> None:
     if sys.version_info < (3, 10):  # noqa: UP036  (any Python may be given to us)
         if is_child:
             _run_undebugged("it needs Python 3.10 or newer")
-        _give_up("needs Python 3.10 or newer, this is " + sys.version.split()[0])
+        _exit_unusable("needs Python 3.10 or newer, this is " + sys.version.split()[0])
     try:
         _import_own_package()
         _import_bytecode()
@@ -46,7 +46,7 @@ def main() -> None:
     except ImportError as error:
         if is_child:
             _run_undebugged(str(error))
-        _give_up(
+        _exit_unusable(
             "lacks a package that dynamo-dap needs ("
             + str(error)
             + "); run: "
@@ -112,7 +112,7 @@ def _run_undebugged(problem: str) -> None:
     os.execv(sys.executable, [*command[: here - 1], *command[here + 2 :]])
 
 
-def _give_up(problem: str) -> None:
+def _exit_unusable(problem: str) -> None:
     sys.stderr.write("dynamo-dap: " + sys.executable + " " + problem + "\n")
     sys.exit(EXIT_STATUS_UNUSABLE_PYTHON)
 

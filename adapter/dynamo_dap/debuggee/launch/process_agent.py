@@ -62,7 +62,7 @@ def report_failed_test(error: BaseException) -> None:
     if _agent is not None:
         try:
             _agent.eager_debugger.report_uncaught(error)
-        except Exception:  # noqa: BLE001  (the test run goes on)
+        except Exception:  # noqa: BLE001  (the test run continues)
             log_exception("reporting a failed test")
 
 

@@ -197,7 +197,7 @@ class _File:
             try:
                 self._writer.write(event)
             except OSError as error:
-                self._give_up(error)
+                self._stop_writing(error)
 
     def _begin(self) -> RecordWriter | None:
         try:
@@ -208,7 +208,7 @@ class _File:
             if path.parent == self._folder and CHECK_VARIABLE not in os.environ:
                 remove_old_records(self._folder)
         except OSError as error:
-            self._give_up(error)
+            self._stop_writing(error)
             return None
         self._has_ended = False
         atexit.register(self._end, os.getpid())
@@ -224,7 +224,7 @@ class _File:
             self.before_end()
             self.write(Ended(time.time()))
 
-    def _give_up(self, error: OSError) -> None:
+    def _stop_writing(self, error: OSError) -> None:
         self._writer = None
         self._report(f"dynamo-dap: cannot write the record in {self._folder}: {error.strerror or error}\n")
 

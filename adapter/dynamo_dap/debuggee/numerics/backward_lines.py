@@ -105,7 +105,7 @@ class Survey:
                 # Later nodes belong to the caller, for example the operator whose body has just been traced.
                 self._close(self._open.pop()[1])
         last = self._note_nodes(point)
-        if not (point.begins_line or self._goes_on_within_line(frame)):
+        if not (point.begins_line or self._continues_line(frame)):
             return
         chain = [each.interpreter for each in frame.with_callers()]
         if self._open and self._open[-1][0] is chain[0]:
@@ -124,7 +124,7 @@ class Survey:
         self._begun[id(visit)] = len(self._created)
         self._open.append((chain[0], visit))
 
-    def _goes_on_within_line(self, frame: TracedFrame) -> bool:
+    def _continues_line(self, frame: TracedFrame) -> bool:
         """Return whether a resume function continues inside a line, for example after a branch on a tensor's data."""
         return (
             resume_function(frame.code) is not None

@@ -128,7 +128,7 @@ class BackwardMismatches:
                     self._passes.hold(point, kept, visit, names, raised=raised)
 
             self._passes.at_line(kept, run, visit, stop_at)
-            self._passes.go_on(kept, run, visit)
+            self._passes.stop_at_visits(kept, run, visit)
 
     def _report_once(self, call: CachedCall, problem: BaseException) -> None:
         text = f"dynamo-dap: gradients of calls of {name_of_call(call)} are not compared: {first_line_of(problem)}\n"

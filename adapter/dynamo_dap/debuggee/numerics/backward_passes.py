@@ -129,7 +129,7 @@ class SurveyRun(ReplayRun):
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
         """Note the line."""
         self.survey.on_reached(point())
-        return Decision.GO_ON
+        return Decision.CONTINUE
 
 
 class RunToVisit(ReplayRun):
@@ -150,7 +150,7 @@ class RunToVisit(ReplayRun):
             self.is_found = self._visit.is_at(reached)
             if self.is_found:
                 self._arrived(reached)
-        return Decision.GO_ON
+        return Decision.CONTINUE
 
     def is_over(self) -> bool:
         """Return whether the trace has reached the visit's place, and has served its purpose."""
@@ -294,9 +294,9 @@ class BackwardPasses:
 
     def _stop_in(self, kept: KeptCall, run: GradientRun) -> None:
         """Stop at each visit with a breakpoint or step."""
-        self.go_on(kept, run, None)
+        self.stop_at_visits(kept, run, None)
 
-    def go_on(self, kept: KeptCall, run: GradientRun, after: Visit | None) -> None:
+    def stop_at_visits(self, kept: KeptCall, run: GradientRun, after: Visit | None) -> None:
         """Stop at each visit with a breakpoint or step, from the beginning or following ``after``."""
         visits = kept.lines.visits[::-1]
         left = visits if after is None else visits[visits.index(after) + 1 :]

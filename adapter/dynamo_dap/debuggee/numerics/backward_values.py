@@ -206,7 +206,7 @@ class BackwardValues:
                 names[GRADIENT] = run.gradient(result, visit.nodes[-1] if visit.nodes else "", limit)
         if may_hold(self._host, NAN_FILTER, names):
             self._passes.at_line(kept, run, visit, lambda point: self._stop_at(point, kept, visit, fault, names))
-            self._passes.go_on(kept, run, visit)
+            self._passes.stop_at_visits(kept, run, visit)
         return True
 
     def _lines_of(self, noted: _Noted) -> BackwardLines:

@@ -169,7 +169,7 @@ class ComparingRun(CallObserver, CompileObserver):
             with self._running(_description(call, cached_call)), as_it_began(call):
                 body = self._body_of_call(call, cached_call, reused)
             self._write(body)
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program continues)
             self._cannot(call, cached_call, problem)
 
     def raised(self, call: GraphCall) -> None:
@@ -180,7 +180,7 @@ class ComparingRun(CallObserver, CompileObserver):
         try:
             with self._running(_description(call, cached_call)), as_it_began(call):
                 self._write(_body_of_failure(call, cached_call))
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program continues)
             self._cannot(call, cached_call, problem)
 
     def keeps_all(self, number: int) -> bool:
@@ -239,7 +239,7 @@ class ComparingRun(CallObserver, CompileObserver):
             with self._running(f"the backward pass of call {kept.number} of {kept.function} [{kept.compile_id}]"):
                 comparison = GradientComparison(kept, ended)
                 self._write(body_of_backward(kept, comparison, comparison.fault() if comparison.differs else None))
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program continues)
             self._write(body_of_lost_backward(kept, first_line_of(problem)))
 
     def _awaited_codes(self) -> list[types.CodeType]:
@@ -255,7 +255,7 @@ class ComparingRun(CallObserver, CompileObserver):
                 continue
             try:
                 self._write(body_of_raised_backward(kept, raised, problem_in_eager(kept, arrived)))
-            except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            except Exception as problem:  # noqa: BLE001  (whatever it is, the program continues)
                 self._write(body_of_lost_backward(kept, first_line_of(problem)))
 
     def _is_wanted(self, number: int) -> bool:

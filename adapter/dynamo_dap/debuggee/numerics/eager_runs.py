@@ -33,7 +33,7 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.comparisons import Reference
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, identity_at
-from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
+from dynamo_dap.debuggee.replay.graph_calls import ContinuesInFork
 from dynamo_dap.debuggee.replay.replayed_graph import places_of
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import program_cells
 from dynamo_dap.debuggee.torch_api.features import Feature
@@ -139,7 +139,7 @@ def state_after(call: CachedCall, before: Before) -> State:
 
     Raises:
         NotRun: it does not return.
-        GoesOnInFork: in the fork only, which continues the call.
+        ContinuesInFork: in the fork only, which continues the call.
     """
 
     def work(answer: _Answer) -> None:
@@ -163,9 +163,9 @@ def state_after(call: CachedCall, before: Before) -> State:
         while frame is not None:  # trace its callers as well: none may continue
             frame.f_trace = at_end
             frame = frame.f_back
-        raise GoesOnInFork
+        raise ContinuesInFork
 
-    state: State = _answer_of(goes_on=work)
+    state: State = _answer_of(send_later=work)
     return state
 
 
@@ -261,10 +261,12 @@ class _Stores:
         return self._ends.get(code)
 
 
-def _answer_of(work: Callable[[], object] = lambda: None, *, goes_on: Callable[[_Answer], None] | None = None) -> Any:
-    """Fork, and return the fork's answer: the result of ``work``, or what ``goes_on`` sends later.
+def _answer_of(
+    work: Callable[[], object] = lambda: None, *, send_later: Callable[[_Answer], None] | None = None
+) -> Any:
+    """Fork, and return the fork's answer: the result of ``work``, or what ``send_later`` sends later.
 
-    ``goes_on`` may let the program's call continue in the fork.
+    ``send_later`` may let the program's call continue in the fork.
     """
     read, write = os.pipe()
     with warnings.catch_warnings():
@@ -276,8 +278,8 @@ def _answer_of(work: Callable[[], object] = lambda: None, *, goes_on: Callable[[
 
         def begin() -> object:
             _be_quiet()
-            if goes_on is not None:
-                goes_on(lambda answer: _end_with(write, answer))
+            if send_later is not None:
+                send_later(lambda answer: _end_with(write, answer))
             return work()
 
         _end_with(write, begin)
@@ -355,15 +357,15 @@ def _end_with(pipe: int, work: Callable[[], object]) -> None:
     """Send the result of ``work``, or its failure, and end this process, whatever is raised.
 
     Raises:
-        GoesOnInFork: see ``state_after``.
+        ContinuesInFork: see ``state_after``.
     """
-    goes_on = False
+    continues = False
     try:
         try:
             reported: Any = work()
             answer = marshal.dumps(reported)
-        except GoesOnInFork:
-            goes_on = True
+        except ContinuesInFork:
+            continues = True
             raise
         except BaseException as problem:  # noqa: BLE001 (nothing may continue here)
             answer = marshal.dumps(named_first_line_of(problem))
@@ -371,7 +373,7 @@ def _end_with(pipe: int, work: Callable[[], object]) -> None:
             answer = answer[os.write(pipe, answer) :]
     finally:
         # If the copy of the program continued, it would write the program's files twice.
-        if not goes_on:
+        if not continues:
             os._exit(0)
 
 

@@ -89,7 +89,7 @@ class HashingRun(CallObserver, CompileObserver):
             graph = self._take_operations(call, cached_call, hashed)
             self._write(hashed)
             self._await_backward(call, hashed, graph)
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program continues)
             log_exception("hashing the values of a call")
             self.left_out(call.frame.f_code, type(problem).__name__)
 
@@ -130,7 +130,7 @@ class HashingRun(CallObserver, CompileObserver):
                         hashed, inputs=arrived, outputs=returned, operations=[], problem=None, is_backward=True
                     )
                 )
-            except Exception:  # noqa: BLE001  (whatever it is, the program goes on)
+            except Exception:  # noqa: BLE001  (whatever it is, the program continues)
                 log_exception("hashing gradients")
 
         ReturnedGradients(outputs, call.inputs, came_back)

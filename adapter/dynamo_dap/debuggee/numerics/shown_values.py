@@ -74,7 +74,7 @@ class ShownValues(CallObserver):
                 what = None if isinstance(comparison, NotValid) else _difference(call, comparison)
         except (CallsDifferByChance, NoRealValue):
             return
-        except Exception:  # noqa: BLE001  (whatever it is, the program goes on)
+        except Exception:  # noqa: BLE001  (whatever it is, the program continues)
             log_exception("checking the values that a stop has shown")
             return
         if what is not None:

@@ -216,7 +216,7 @@ class ValueStops(CallObserver, CompileObserver):
                 culprit = find(call, cached_call)
             if culprit is not None and may_hold(self._host, culprit.filter, culprit.names):
                 self._hold(call, culprit)
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program continues with its outputs)
             is_ours = isinstance(problem, NoRealValue)
             if not is_ours:
                 log_exception(f"checking a call for '{name}'")

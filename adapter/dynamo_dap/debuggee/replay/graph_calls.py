@@ -125,7 +125,7 @@ _NOTHING_KEPT = KeptInputs({}, (), ())
 """For a call that changes no input and draws no numbers."""
 
 
-class GoesOnInFork(BaseException):
+class ContinuesInFork(BaseException):
     """Raised by an observer in a forked process to continue the call there, with the code after the graph."""
 
 
@@ -277,7 +277,7 @@ class GraphCalls:
             self.want(observer, None)
 
     def _report_observers(self, call: GraphCall) -> None:
-        with contextlib.suppress(GoesOnInFork):
+        with contextlib.suppress(ContinuesInFork):
             self._guarded_report(call)
 
     def _report_each(self, call: GraphCall) -> None:

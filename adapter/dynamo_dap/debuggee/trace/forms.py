@@ -568,8 +568,8 @@ class _Composites(FormFamily):
         if not form.after:
             return f"{form.title}()" if form.is_call else form.title
         inside = ", ".join(_texts(form.after, width, depth, view))
-        goes_on = form.title.endswith((" of", ":", "reference to"))
-        return f"{form.title} {inside}" if goes_on else f"{form.title}({inside})"
+        continues = form.title.endswith((" of", ":", "reference to"))
+        return f"{form.title} {inside}" if continues else f"{form.title}({inside})"
 
     def type_name(self, form: Composite) -> str | None:
         return form.type_name

@@ -240,7 +240,7 @@ class TracePoint:
 class Decision(Enum):
     """The decision on a line that a trace has reached."""
 
-    GO_ON = "go on"
+    CONTINUE = "continue"
     ASK = "hold if a breakpoint, a step or a request to pause says so"
     HOLD = "hold"
 

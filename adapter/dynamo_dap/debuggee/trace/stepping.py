@@ -65,7 +65,7 @@ def origin_of(point: TracePoint, top: types.FrameType) -> Origin:
 class Outcome(Enum):
     """The decision on a step at a point."""
 
-    GO_ON = "go on"
+    CONTINUE = "continue"
     STOP = "stop"
     STOP_AFTER_RESTART = "stop where the step began, in a new attempt"
 
@@ -86,15 +86,15 @@ def outcome(step: Step, point: TracePoint) -> Outcome:
     if not isinstance(origin, Origin):
         return _outcome_of_foreign_step(step, point)
     if _is_restarted(origin, point):
-        return Outcome.STOP_AFTER_RESTART if _is_where_it_began(origin, point) else Outcome.GO_ON
+        return Outcome.STOP_AFTER_RESTART if _is_where_it_began(origin, point) else Outcome.CONTINUE
     if not point.is_user_code:
-        return Outcome.GO_ON
-    return Outcome.STOP if _ends(step, origin, point) else Outcome.GO_ON
+        return Outcome.CONTINUE
+    return Outcome.STOP if _ends(step, origin, point) else Outcome.CONTINUE
 
 
 def ends_at(step: Step, point: TracePoint) -> bool:
     """Return whether ``step`` ends at ``point``."""
-    return outcome(step, point) is not Outcome.GO_ON
+    return outcome(step, point) is not Outcome.CONTINUE
 
 
 def _outcome_of_foreign_step(step: Step, point: TracePoint) -> Outcome:
@@ -104,7 +104,7 @@ def _outcome_of_foreign_step(step: Step, point: TracePoint) -> Outcome:
     stepping in does.
     """
     enters = step.engine != RUN_TIME or step.kind is StepKind.IN
-    return Outcome.STOP if enters and point.is_user_code and point.begins_line else Outcome.GO_ON
+    return Outcome.STOP if enters and point.is_user_code and point.begins_line else Outcome.CONTINUE
 
 
 def _is_restarted(origin: Origin, point: TracePoint) -> bool:

@@ -1,9 +1,9 @@
 """Interprets a launch of a kernel that is compiled for a device, before the launch itself.
 
-The interpreter works on copies of the arguments; the launch then goes on unchanged. Installed when the program imports
-Triton, for the life of the process. The interpreter patches the language that kernels are written in, for all threads.
-So it runs one launch at a time, and compiles on other threads wait meanwhile. Nothing else in Triton changes. Runs on
-the threads that launch kernels.
+The interpreter works on copies of the arguments; the launch itself is unchanged. It is installed when the program
+imports Triton, for the life of the process. The interpreter patches Triton's language for all threads. So it runs one
+launch at a time, and compiles on other threads wait meanwhile. Nothing else in Triton changes. Runs on the threads that
+launch kernels.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class InterpretedLaunch:
         try:
             with self._programs.unobserved():
                 difference = copies.first_difference(rounds_products=launch.rounds_products)
-        except Exception as error:  # noqa: BLE001  (the program goes on)
+        except Exception as error:  # noqa: BLE001  (the program continues)
             self._observer.report(f"what {launch.name} wrote cannot be compared: {type(error).__name__}: {error}")
             return
         if difference is not None:
@@ -191,7 +191,7 @@ class InterpretedLaunch:
 def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> InterpretedLaunch | None:
     """Interpret a launch that is about to be made, on copies, if the observer wants that.
 
-    Failures are reported, and the program goes on. ``is_entered`` says whether steps go in.
+    Failures are reported, and the program continues. ``is_entered`` says whether steps go in.
     """
     if _observers is None or _of_thread.is_measuring or _of_thread.functions is not None:
         return None

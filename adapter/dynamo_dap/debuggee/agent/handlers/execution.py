@@ -222,8 +222,8 @@ def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
 @handles(WITHDRAW_PAUSE, NoArguments)
 def withdraw_pause(agent: Agent, arguments: NoArguments) -> None:
     """Withdraw the pause requests that no thread has answered yet."""
-    agent.steps.give_up_pauses()
-    agent.eager_debugger.give_up_pauses()
+    agent.steps.withdraw_pauses()
+    agent.eager_debugger.withdraw_pauses()
 
 
 def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None) -> AndThen:
