@@ -62,8 +62,7 @@ export class Gutter {
     async editBreakpoint(line: number, kind: string, value: string): Promise<void> {
         const box = this.page.locator(".breakpoint-widget");
         await expect(async () => {
-            const spot = await this.settledSpot(line);
-            await this.page.mouse.click(spot.x, spot.y, { button: "right" });
+            await this.openMenu(line);
             const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
             // A menu ignores a click right after it opened: that may be the release of the right button.
             // Where no menu has opened it is asked for anew, instead of waiting for it until the time is up.
@@ -84,6 +83,19 @@ export class Gutter {
         await expect(box).toBeHidden();
         // A focus that comes back late would take the next box's Enter, and write a line.
         await expect(this.area().locator(".monaco-editor.focused").first()).toBeVisible();
+    }
+
+    /** Opens the menu of a line's gutter. A link over a function that comes now makes it another line's: ask again. */
+    private async openMenu(line: number): Promise<void> {
+        if (await this.page.locator(".monaco-menu").first().isVisible()) {
+            await this.page.keyboard.press("Escape");
+        }
+        const spot = await this.settledSpot(line);
+        await this.page.mouse.move(spot.x, spot.y);
+        await this.page.mouse.down({ button: "right" });
+        // The menu is there by now. A slow release over its first entry would choose that.
+        await this.page.mouse.move(spot.x - 40, spot.y);
+        await this.page.mouse.up({ button: "right" });
     }
 
     /** The gutter of a line once it stays where it is: links over functions come late and move the lines below. */
