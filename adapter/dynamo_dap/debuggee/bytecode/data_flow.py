@@ -397,7 +397,10 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
     if name == "BUILD_SLICE":
         return ":".join(_slice_part(text) for text in texts)
     if name == "LIST_TO_TUPLE" or (name == "CALL_INTRINSIC_1" and "LIST_TO_TUPLE" in instruction.text):
-        return f"(*{texts[0]},)"
+        items = _items(operands[0])
+        if items is None:
+            return f"(*{texts[0]},)"
+        return f"({items})" if _has_parts(items) else f"({items},)"
     if name in _MAKE_FUNCTIONS:
         return _code_of_function(operands).text
     if name in ("TO_BOOL", "NOP", "GET_ITER"):
@@ -406,10 +409,24 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
     if call is not None:
         arguments = [argument.text for argument in call.arguments]
         if name == "CALL_FUNCTION_EX":
-            arguments = [f"{stars}{_unpacked(text)}" for stars, text in zip(("*", "**"), arguments, strict=False)]
-            arguments = arguments[1:] if arguments[1:] and arguments[0] == "*()" else arguments
+            positional, *named = call.arguments
+            items = _items(positional)
+            arguments = [f"*{positional.text}" if items is None else items]
+            arguments += [f"**{_unpacked(each.text)}" for each in named]
+            arguments = [argument for argument in arguments if argument]
         return f"{_atom(call.callee)}({', '.join(arguments)})"
     return _UNKNOWN
+
+
+def _items(value: Expression) -> str | None:
+    """Return the items of a list or tuple that its text shows in full, as they are written between its brackets."""
+    made, text = value.instruction, value.text
+    if made is None or not text.endswith(("]", ")")):
+        return None
+    is_display = made.name in ("BUILD_LIST", "BUILD_TUPLE", "LIST_TO_TUPLE") or "LIST_TO_TUPLE" in made.text
+    if not is_display and not isinstance(value.constant, tuple):
+        return None
+    return text[1:-1].rstrip(",")
 
 
 def _unpacked(text: str) -> str:
@@ -465,12 +482,17 @@ _STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 def _atom(expression: Expression) -> str:
     """Return the text of an operand: in parentheses if it has an operator outside of brackets and strings."""
+    return f"({expression.text})" if _has_parts(expression.text) else expression.text
+
+
+def _has_parts(text: str) -> bool:
+    """Return whether a space outside of brackets and strings separates parts of a text."""
     depth = 0
-    for character in _STRING.sub("", expression.text):
+    for character in _STRING.sub("", text):
         depth += (character in "([{") - (character in ")]}")
         if character == " " and depth == 0:
-            return f"({expression.text})"
-    return expression.text
+            return True
+    return False
 
 
 def _bounded(text: str) -> str:
