@@ -150,6 +150,39 @@ def test_messages_and_hit_counts_of_a_skipped_function(session: Session, tmp_pat
     assert said == [f"a is {value}.0" for value in (2, 6, 3, 8)]
 
 
+BOTH_WAYS = """
+import torch
+
+def helper(x, n):
+    y = x * n  #@helper
+    return y  #@returned
+
+compiled = torch.compile(helper, backend="eager", dynamic=False)
+for call in range(4):
+    helper(torch.ones(2), call)
+    compiled(torch.ones(2 + call // 2), -1)
+"""
+
+
+def test_a_hit_count_has_the_hits_of_ordinary_python_and_of_traces(session: Session, tmp_path: Path) -> None:
+    """Calls of a function alternate between ordinary Python and compiled code: traced, cached, recompiled."""
+    program = Fixture(tmp_path / "both_ways.py")
+    program.path.write_text(BOTH_WAYS, encoding="utf-8")
+    with session.launching(program):
+        session.set_breakpoints(
+            program,
+            SourceBreakpoint(line=program.line("helper"), hit_condition="% 3"),
+            SourceBreakpoint(line=program.line("returned"), condition="n != 0", hit_condition="3"),
+        )
+    stop = session.wait_for_stop("breakpoint")
+    found = [(stop.marker, stop.frame.evaluate("n").text)]
+    for _ in range(2):
+        stop = session.continue_to_stop()
+        found.append((stop.marker, stop.frame.evaluate("n").text))
+    assert found == [("helper", "1"), ("returned", "-1"), ("helper", "-1")]
+    assert session.run_to_end() == 0
+
+
 ENDING = """
 import torch
 

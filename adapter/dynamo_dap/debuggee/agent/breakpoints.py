@@ -147,6 +147,11 @@ class LineBreakpoint:
         """Whether it can be hit."""
         return self.binding.problem is None and self.conditions.problem is None
 
+    def hit(self) -> bool:
+        """Count a hit, and return whether the hit condition, if any, is met."""
+        self.hits += 1
+        return self.conditions.hit_condition is None or self.conditions.hit_condition.is_met(self.hits)
+
     def applies_to(self, mode: str) -> bool:
         """Return whether the user wants it in ``mode``."""
         return self.mode is None or self.mode == mode
@@ -323,6 +328,14 @@ class BreakpointTable:
             if breakpoint.verified:
                 found.setdefault(breakpoint.line, []).append(breakpoint)
         return {line: tuple(each) for line, each in found.items()} or None
+
+    def counting_at(self, frame: types.FrameType, *, enters: bool) -> LineBreakpoint | None:
+        """Return the breakpoint with a hit condition at the present line of ``frame``, or on entry of its function."""
+        reached: Iterable[LineBreakpoint] = (self.lines_in(frame.f_code.co_filename) or {}).get(frame.f_lineno, ())
+        if enters:
+            name, module = qualified_name(frame.f_code), frame.f_globals.get("__name__")
+            reached = (one for one in self.functions if one.matches(name, module))
+        return next((one for one in reached if one.conditions.hit_condition is not None), None)
 
     def lines_of_mode(self, mode: str) -> list[LineBreakpoint]:
         """Return the line breakpoints that can be hit and have exactly the mode ``mode``."""

@@ -68,8 +68,7 @@ class Decider:
         conditions = breakpoint.conditions
         if not self.condition_holds(breakpoint, frame):
             return False
-        breakpoint.hits += 1
-        if conditions.hit_condition is not None and not conditions.hit_condition.is_met(breakpoint.hits):
+        if not breakpoint.hit():
             return False
         if conditions.log_message is None:
             return True

@@ -99,7 +99,10 @@ class DebugpyDebugger:
         pydevd_internals.show_in_stacks(is_generated)
         pydevd_passing.pass_frames(restores_state)
         pydevd_passing.continue_steps_in_frames(restores_state)
-        pydevd_passing.pass_reported(lambda frame, enters: self._agent.take_reported(frame, enters=enters))
+        pydevd_passing.pass_reported(
+            lambda frame, enters: self._agent.take_reported(frame, enters=enters),
+            lambda frame, enters: self._agent.breakpoints.counting_at(frame, enters=enters),
+        )
         presentation = Presentation(lambda: self._agent.is_for_vs_code)
         if not pydevd_variables.present_values(presentation, lambda: self.is_active):
             self._agent.print(

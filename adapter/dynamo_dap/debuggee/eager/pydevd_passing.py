@@ -13,7 +13,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from dynamo_dap.debuggee.eager import pydevd_internals
 
@@ -63,6 +63,20 @@ def _never(*_: object) -> bool:
 _are_unconditional_off: Callable[[], bool] = _never
 _is_frame_passed: Callable[[types.FrameType], bool] = _never
 _take_reported: Callable[[types.FrameType, bool], bool] = _never
+
+
+class Counting(Protocol):
+    """A breakpoint of the agent with a hit condition."""
+
+    def hit(self) -> bool:
+        """Count a hit, and return whether the hit condition is met."""
+
+
+def _none(*_: object) -> None:
+    return None
+
+
+_counting_at: Callable[[types.FrameType, bool], Counting | None] = _none
 _latest = threading.local()
 """``breakpoint``: the one whose message the thread has handled, and whether a trace had reported it."""
 
@@ -87,14 +101,18 @@ def pass_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
     _wrap_breakpoints()
 
 
-def pass_reported(take_reported: Callable[[types.FrameType, bool], bool]) -> None:
-    """Skip breakpoints that have been reported, but count their hits.
+def pass_reported(
+    take_reported: Callable[[types.FrameType, bool], bool],
+    counting_at: Callable[[types.FrameType, bool], Counting | None],
+) -> None:
+    """Skip breakpoints that have been reported, and count the hits of the others where the agent counts its own.
 
-    ``take_reported`` is called once for each, with its frame and whether it is a function breakpoint. For the life of
-    the process; the ``take_reported`` of the last call counts.
+    ``take_reported`` is called once for each, with its frame and whether it is a function breakpoint. ``counting_at``
+    returns the agent's breakpoint there, whose count has the hits in traces, too. For the life of the process; the
+    functions of the last call count.
     """
-    global _take_reported
-    _take_reported = take_reported
+    global _take_reported, _counting_at
+    _take_reported, _counting_at = take_reported, counting_at
     _wrap_breakpoints()
 
 
@@ -109,10 +127,16 @@ def _wrap_breakpoints() -> None:
     ) -> object:
         if _is_passed(pybreakpoint, new_frame):
             return False
+        counting = _counting_of(pybreakpoint, new_frame, kinds)
         if is_reported(pybreakpoint, new_frame):
-            pybreakpoint.handle_hit_condition(new_frame)
+            if counting is None:
+                pybreakpoint.handle_hit_condition(new_frame)
             return False
-        return not _is_conditional(pybreakpoint) or evaluate(self, info, pybreakpoint, new_frame)
+        if counting is None:
+            return not _is_conditional(pybreakpoint) or evaluate(self, info, pybreakpoint, new_frame)
+        condition = types.SimpleNamespace(condition=pybreakpoint.condition, handle_hit_condition=_never)
+        holds = not pybreakpoint.condition or evaluate(self, info, condition, new_frame)
+        return holds and counting.hit()
 
     def handle_breakpoint_expression(self: object, pybreakpoint: Any, info: object, new_frame: types.FrameType) -> None:
         if not _is_passed(pybreakpoint, new_frame) and not is_reported(pybreakpoint, new_frame, keep=True):
@@ -134,6 +158,13 @@ def _wrap_breakpoints() -> None:
         kind.has_condition = True  # so that debugpy asks for each
     pydb.handle_breakpoint_condition = handle_breakpoint_condition
     pydb.handle_breakpoint_expression = handle_breakpoint_expression
+
+
+def _counting_of(pybreakpoint: Any, frame: types.FrameType, kinds: tuple[type, type]) -> Counting | None:
+    """Return the agent's breakpoint whose count has the hits of debugpy's line or function breakpoint, too."""
+    if not pybreakpoint.hit_condition or not isinstance(pybreakpoint, kinds):
+        return None
+    return _counting_at(frame, isinstance(pybreakpoint, kinds[1]))
 
 
 def _is_passed(pybreakpoint: Any, frame: types.FrameType) -> bool:
