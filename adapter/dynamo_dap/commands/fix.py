@@ -30,7 +30,7 @@ from dynamo_dap.protocol.consent import visible
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
-from dynamo_dap.records.items import Item
+from dynamo_dap.records.items import Item, at
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.records.report import chosen_record
@@ -152,11 +152,11 @@ def _title(setting: Setting) -> str:
 
 def _why_no_fix(record: Record, path: str, line: int) -> str:
     real, begin = real_path(path), f"no fix is known for {path}:{line}"
-    if real in {real_path(one) for one in record.libraries}:
-        return (
-            f"{begin}: the file is a library's, so it is not edited, and torch names no setting. Change the line of "
-            "yours that calls it, see: dynamo-dap report"
-        )
+    inside = _in_library(record, real, line)
+    if inside is not None:
+        library, call = inside
+        why = f"{begin}: {library} is a library's file, so it is not edited, and torch names no setting."
+        return f"{why} It is called at {at(call)}. {INSTEAD}"
     if record.started is not None and record.started.program and real not in map(real_path, record.sources):
         command = visible(command_of(tuple(record.started.program), record.started.module))
         return f"{begin}: the newest record is of {command}, which compiled nothing in that file; see: dynamo-dap run"
@@ -168,6 +168,26 @@ def _why_no_fix(record: Record, path: str, line: int) -> str:
 
 
 _LINES = 8
+INSTEAD = (
+    "Make this call outside of the compiled function. Or make it in a custom operator (torch.library.custom_op), if it "
+    "takes and returns tensors."
+)
+"""What helps against a finding in a library that has no fix."""
+
+
+def _in_library(record: Record, path: str, line: int) -> tuple[str, Place] | None:
+    """Return the library's file with a finding at a line, or below a call there, and the program's innermost line.
+
+    None for another finding.
+    """
+    libraries = {real_path(one) for one in record.libraries}
+    for item in what_to_do(record):
+        if item.place is None or real_path(item.place.path) not in libraries:
+            continue
+        calls = [one for one in (*reversed(item.way), *item.callers) if real_path(one.path) not in libraries]
+        if calls and any(real_path(one.path) == path and one.line == line for one in (item.place, *calls)):
+            return Path(item.place.path).name, calls[0]
+    return None
 
 
 def _document(path: str, digests: Sequence[str]) -> Document | None:
