@@ -145,17 +145,49 @@ ONLY_ONCE = [*TWO_TIES[:-1], [200]]
         (3, [[0]] * 40, True, 0),
         (4, [[0]] * 40, False, 0),
         (12, TWO_TIES, True, 0),
-        (7, TWO_TIES, True, 1),
+        (7, TWO_TIES, False, 0),
         (70, TWO_TIES, False, 0),
         (1, RARE, True, 0),
+        (7, ONLY_ONCE, True, 1),
         (2000, ONLY_ONCE, True, 1),
     ],
 )
 def test_integers_that_rounding_decides(compiled: int, runs: list[list[int]], same: bool, undecided: int) -> None:
-    """A run must give the compiled integer. Otherwise it is wrong if it is far from all, and more runs tell no more."""
+    """A run must give the compiled integer. Otherwise it is wrong, unless some run has an integer of its own, too."""
     known = Known(Case(same, [], exact=[3.0], runs=runs))
     found = difference(torch.tensor([3]), torch.tensor([compiled]), known)
     assert (found.is_same, found.undecided) == (same, undecided)
+
+
+def near_to_halves(number: int) -> torch.Tensor:
+    """Return what rounding to integers gives for many numbers, each with an error of its own in each run."""
+    generator = torch.Generator().manual_seed(number)
+    numbers = torch.linspace(0, 300, 3_000, dtype=torch.float64)
+    return (numbers + 0.02 * torch.rand(3_000, generator=generator, dtype=torch.float64)).round().long()
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [({}, True), ({100: 1}, True), ({100: 50}, False), (dict.fromkeys(range(0, 3000, 20), 1), False)],
+    ids=["right", "one next to it", "one far away", "many next to it"],
+)
+def test_many_integers_of_which_rounding_decides_some(change: dict[int, int], same: bool) -> None:
+    """A right result has about as many integers that no run gives as a run has itself."""
+    compiled = near_to_halves(0)
+    for at, error in change.items():
+        compiled[at] += error
+    runs = [near_to_halves(number) for number in range(1, 43)]
+    found = difference(runs[0], compiled, Decided(runs[1], runs[2:]))
+    assert found.is_same == same
+    assert not change or found.largest >= max(change.values())
+
+
+def test_large_integers_are_compared_exactly() -> None:
+    """No float64 lies between these two; a run in float64 has them as integers."""
+    large = torch.tensor([2**60, 2**60 + 1])
+    assert difference(large, large.clone(), Decided(large)).is_same
+    assert not difference(large, large + 1, Decided(large)).is_same
+    assert not difference(large, large + 1).is_same
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
     reference_error: float | None = None
     """The previous stage's largest error against float64, if a float64 run decided."""
     rounding: str | None = None
-    """The errors in percent, if they are within rounding of a half type but large enough to conceal a defect."""
+    """What only rounding explains: errors in percent that may conceal a defect, or how many integers differ."""
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):

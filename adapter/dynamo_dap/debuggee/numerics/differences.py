@@ -69,6 +69,8 @@ class Difference:
     """Why the values differ, if not by the size of finite elements."""
     undecided: int = 0
     """How many integers depend on rounding and were given by no run. They prove neither a defect nor equality."""
+    decided: int = 0
+    """How many integers or booleans differ from eager's because of rounding: a run gives them."""
     rounding: str | None = None
     """The errors of a result that only rounding is known to explain, relative to the largest element; None if small."""
 
@@ -150,6 +152,9 @@ def _facts_text(reference: Tensor, other: Tensor) -> str:
 def _judged(reference: Tensor, other: Tensor, referee: Referee | None) -> Difference:
     one, two = widened(reference), widened(other)
     apart = _apart(one, two)
+    is_whole = not (reference.is_floating_point() or reference.is_complex())
+    if is_whole:  # float64 has no number for each large integer
+        apart = apart.where(reference == other, apart.clamp(min=1.0))
     largest, rmse = float(apart.max()), float(apart.pow(2).mean().sqrt())
     if largest == 0.0:
         return Difference(0.0, 0.0, True)
@@ -157,9 +162,10 @@ def _judged(reference: Tensor, other: Tensor, referee: Referee | None) -> Differ
     exact = None if referee is None else referee.exact()
     if referee is None or not has_own_memory(exact) or exact.shape != reference.shape:
         return replace(found, is_same=bool((apart <= _allowed_without_referee(one, reference.dtype)).all()))
+    if is_whole:
+        integers = [_as_integers(each) for each in (reference, other, exact.detach())]
+        return _judged_decision(found, integers[0], integers[1], integers[2], referee)
     exact = widened(exact.detach())
-    if not (reference.is_floating_point() or reference.is_complex()):
-        return _judged_decision(found, one, two, exact, referee)
     return _judged_by(exact, one, two, apart, found, reference.dtype, referee)
 
 
@@ -283,38 +289,44 @@ def _common(errors: Tensor) -> float:
 
 
 def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor, referee: Referee) -> Difference:
-    """Judge integers and booleans that differ: right is what some run gives, wrong what rounding cannot decide.
+    """Judge integers and booleans that differ: right is what some run gives, wrong what rounding does not explain.
 
-    An integer that no run gives is wrong if all runs agree, or if it is far from all and more runs give nothing new.
+    Where rounding decides, each run may have integers of its own, which no other run has. The compiled result is wrong
+    if it has many more of these than a run, or farther ones in elements where no run has one. It is open if it has
+    about as many.
     """
-    torch = sys.modules["torch"]
-
-    def results(count: int) -> list[Tensor]:
+    most = farthest = own = 0
+    distances = is_own = one
+    for count, is_last in ((DISTURBED_RUNS, False), (_RUNS_FOR_DECISIONS, True)):
         runs = [each for each in referee.disturbed(count) if has_own_memory(each) and each.shape == one.shape]
-        return [exact, one, *(widened(each.detach()) for each in runs)]
-
-    def unknown(known: Sequence[Tensor]) -> Any:
-        return functools.reduce(torch.logical_and, [each != two for each in known])
-
-    known = results(DISTURBED_RUNS)
-    is_open = unknown(known)
-    if not bool(is_open.any()):
-        return replace(found, is_same=True)
-    if not bool(_is_decided([each[is_open] for each in known]).any()):
-        known = results(_RUNS_FOR_DECISIONS)
-        is_open = unknown(known)
-    values = torch.stack([each[is_open] for each in known])
-    low, high = values.amin(0), values.amax(0)
-    is_far = (two[is_open] - two[is_open].clamp(low, high)).abs() > (high - low) * _OF_NOISE
-    repeats = torch.stack([(values == each).sum(0) > 1 for each in values]).all(0)
-    if bool((_is_decided(values) | (is_far & repeats)).any()):
+        known = sys.modules["torch"].stack([exact, one, *(_as_integers(each.detach()) for each in runs)])
+        distances = (known - two).abs().amin(0)
+        own = int((distances > 0).sum())
+        if not own:
+            return replace(found, is_same=True, decided=int((one != two).sum()))
+        is_own, most, farthest = _own_of_runs(known)
+        if own > (most if is_last else most + 1) * _OF_NOISE:
+            return found
+    if int(distances.where(~is_own, 0).max()) > farthest * _OF_NOISE:
         return found
-    return replace(found, is_same=True, undecided=int(is_open.sum()))
+    if own < most and int(distances.max()) <= farthest:
+        return replace(found, is_same=True, decided=int((one != two).sum()))
+    return replace(found, is_same=True, undecided=own)
 
 
-def _is_decided(known: Sequence[Tensor]) -> Any:
-    """Return for each element whether all results have the same."""
-    return functools.reduce(sys.modules["torch"].logical_and, [each == known[0] for each in known])
+def _own_of_runs(known: Tensor) -> tuple[Tensor, int, int]:
+    """Return in which elements a run has an integer of its own, how many a run has at most, and how far they are."""
+    torch = sys.modules["torch"]
+    ordered, order = torch.sort(known, 0)
+    gaps = ordered.diff(dim=0)
+    end = torch.full_like(gaps[:1], torch.iinfo(gaps.dtype).max)
+    nearest = torch.cat([end, gaps]).minimum(torch.cat([gaps, end]))
+    most = torch.bincount(order[nearest > 0], minlength=1).max()
+    return (nearest > 0).any(0), int(most), int(nearest.max())
+
+
+def _as_integers(value: Tensor) -> Tensor:
+    return value.to(sys.modules["torch"].int64)
 
 
 def widened(value: Tensor) -> Tensor:
