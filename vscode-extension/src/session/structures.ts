@@ -489,7 +489,7 @@ export interface Deviation {
     error?: number;
     /** The previous stage's largest error against float64, if a float64 run decided. */
     referenceError?: number;
-    /** The errors in percent, if they are within rounding of a half type but large enough to conceal a defect. */
+    /** What only rounding explains: errors in percent that may conceal a defect, or how many integers differ. */
     rounding?: string;
 }
 

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     cause_in_backward,
     line_at_fault,
     needs_gradients,
-    operation_name,
+    operation_text,
     outputs_of,
 )
 from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
@@ -119,7 +119,7 @@ class BackwardMismatches:
                 last = visit.nodes[-1] if visit.nodes else ""
                 names[GRADIENT] = run.gradient(result, last, limits_of_real_values().bytes)
         if may_hold(self._host, MISMATCH, names):
-            operation = None if fault.node is None else operation_name(fault.node)
+            operation = None if fault.node is None else operation_text(fault.node)
             cause = cause_in_backward(fault, body.backend)
             raised = mismatch_in_backward(worst, operation, cause, (visit.path, visit.line, visit.function))
 

@@ -35,8 +35,8 @@ from dynamo_dap.debuggee.numerics.gradients import (
 from dynamo_dap.debuggee.numerics.not_finite import NAN, BadOperation, kinds_of, may_have_any, sum_of
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
-from dynamo_dap.debuggee.replay.replayed_graph import has_transforms, place_of
-from dynamo_dap.debuggee.torch_api.graphs.graph import module_path, target_name
+from dynamo_dap.debuggee.replay.replayed_graph import has_transforms, module_of, place_of
+from dynamo_dap.debuggee.torch_api.graphs.graph import operation_name, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import gradient_node_of, is_fake_tensor
@@ -196,9 +196,9 @@ class BackwardValues:
         if visit is None:
             raise _unknown(lines.graph.nodes, f"{target_name(maker)} is of no line")
         made = BadOperation(node, kind, gradient, 0)
-        module = module_path(maker)
+        module = module_of(maker, noted.call)
         function = visit.function if module is None else f"{visit.function} of {module}"
-        fault = BackwardFault(target_name(maker), made, visit.path, visit.line, function, parameters)
+        fault = BackwardFault(operation_name(maker), made, visit.path, visit.line, function, parameters)
         names = {GRADIENT: None, "__value__": gradient, "__kind__": kind}
         result = result_of(lines, visit, run)
         if result is not None:

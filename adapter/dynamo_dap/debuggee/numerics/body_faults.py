@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
-from dynamo_dap.debuggee.numerics.exact_runs import ExactBody, ExactPass, ExactRuns
+from dynamo_dap.debuggee.numerics.exact_runs import ExactBody, ExactPass, ExactRuns, overwritten_key, version_after
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
-from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order
+from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, node_with_result
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
@@ -87,18 +88,14 @@ class ComparedBody:
         if self.is_alone:
             return first_difference(self._passes(), backend, self._exact.problems)
         name, expected = self._expected()
-        values = self._values_by(backend, name, list(expected)) if expected else []
+        values = self._values_by(backend, name, expected) if expected.tensors else []
         exact = None
         if not self._draws:
-            dtypes = {node.name: kept.dtype for node, kept in expected.items()}
-            exact = self._exact.in_body(getattr(self._graph.module, name), dtypes)
-        return {
-            node: (difference(kept, value, None if exact is None else exact.referee(node.name)), value)
-            for (node, kept), value in zip(expected.items(), values, strict=True)
-        }
+            exact = self._exact.in_body(getattr(self._graph.module, name), expected.dtypes)
+        return expected.compare(values, exact)
 
-    def _expected(self) -> tuple[str, dict[Node, Tensor]]:
-        """Return which body runs, and the results of its operations that no later operation overwrites."""
+    def _expected(self) -> tuple[str, _Expected]:
+        """Return which body runs, and the results of its operations."""
         results = _Results()
         bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
         ran: list[str] = []
@@ -117,8 +114,8 @@ class ComparedBody:
                 restore()
             self._graph.run()
         if len({*ran}) != 1:
-            return self._names[0], {}
-        return ran[0], results.unchanged()
+            return self._names[0], _Expected({}, frozenset())
+        return ran[0], results.expected()
 
     def _passes(self) -> list[Pass]:
         """Run the operator in eager, and return the first runs of its bodies."""
@@ -136,7 +133,7 @@ class ComparedBody:
             self._graph.run()
         return found
 
-    def _values_by(self, backend: Callable[..., object], name: str, wanted: list[object]) -> list[object]:
+    def _values_by(self, backend: Callable[..., object], name: str, wanted: _Expected) -> list[object]:
         torch = sys.modules["torch"]
         shorter = torch.fx.Graph()
         copies: dict[object, Any] = {}
@@ -154,13 +151,13 @@ class ComparedBody:
         body = getattr(self._graph.module, name)
         if self._chooses:
             operands = [copies.get(each, each) for each in self.operator.args[3]]
-            copied = _copied(body, shorter, operands)
-            shorter.output(tuple(copied[each] for each in wanted))
+            copied = _copied(body, shorter, operands, wanted.overwritten)
+            shorter.output(tuple(copied[each] for each in wanted.tensors))
         else:
             longer, count = _longer(body, wanted)
             setattr(module, name, longer)
             of_operator = copies[self.operator]
-            positions = range(count, count + len(wanted))
+            positions = range(count, count + len(wanted.tensors))
             shorter.output(tuple(shorter.call_function(operator.getitem, (of_operator, at)) for at in positions))
         module.recompile()
         with compiling_apart_from_the_program():
@@ -168,6 +165,28 @@ class ComparedBody:
             for restore in self._random:
                 restore()
             return list(compiled(*self._graph.fresh_inputs()))
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """The eager results of a body's operations, as they were when they were made."""
+
+    tensors: Mapping[Node, Tensor]
+    overwritten: frozenset[Node]
+    """The operations to whose results later ones write."""
+
+    @property
+    def dtypes(self) -> dict[str, object]:
+        """The types of the results, by node name."""
+        return {node.name: kept.dtype for node, kept in self.tensors.items()}
+
+    def compare(self, values: Sequence[object], exact: ExactRuns | ExactPass | None) -> Differences:
+        """Compare the results with compiled ones in the same order; ``exact`` are the body's runs in float64."""
+        found: Differences = {}
+        for (node, kept), value in zip(self.tensors.items(), values, strict=True):
+            key = overwritten_key(node.name) if node in self.overwritten else node.name
+            found[node] = difference(kept, value, None if exact is None else exact.referee(key)), value
+        return found
 
 
 class _Results:
@@ -178,14 +197,17 @@ class _Results:
 
     def note(self, node: Node, results: Mapping[Node, object]) -> None:
         """Note a node that has run; an ``Observer``."""
-        value = results[node]
-        if node.op.startswith("call_") and has_own_memory(value) and hasattr(example_of(node), "dtype"):
+        tensor = node_with_result(node)
+        value = results[tensor]
+        if node.op.startswith("call_") and has_own_memory(value) and hasattr(example_of(tensor), "dtype"):
             with data_reading():
-                self._seen[node] = value, version_of(value), value.detach().clone()
+                self._seen[node] = value, version_after(node, value), value.detach().clone()
 
-    def unchanged(self) -> dict[Node, Tensor]:
-        """Return those that no later operation has overwritten."""
-        return {node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version}
+    def expected(self) -> _Expected:
+        """Return them as they were when they were made."""
+        seen = self._seen.items()
+        overwritten = frozenset(node for node, (value, version, _) in seen if version_of(value) != version)
+        return _Expected({node: kept for node, (_, _, kept) in seen}, overwritten)
 
 
 def first_difference(passes: Sequence[Pass], backend: Callable[..., object], problems: dict[str, None]) -> Differences:
@@ -202,22 +224,17 @@ def first_difference(passes: Sequence[Pass], backend: Callable[..., object], pro
         results = _Results()
         before = random_state()
         run_observed(body, _copies(operands), results.note)
-        expected = results.unchanged()
-        if not expected or not before.equal(random_state()):
+        expected = results.expected()
+        if not expected.tensors or not before.equal(random_state()):
             continue  # the compiled body would draw other random numbers
-        longer, count = _longer(body, list(expected))
+        longer, count = _longer(body, expected)
         with compiling_apart_from_the_program():
             if id(body) not in compiled:
                 for node in longer.graph.nodes:
                     node.meta = {}
                 compiled[id(body)] = compile_by(backend, longer, list(_copies(operands)))
             values = list(compiled[id(body)](*_copies(operands)))[count:]
-        dtypes = {node.name: kept.dtype for node, kept in expected.items()}
-        exact = ExactPass(ExactBody(body, dtypes), operands, problems)
-        found = {
-            node: (difference(kept, value, exact.referee(node.name)), value)
-            for (node, kept), value in zip(expected.items(), values, strict=True)
-        }
+        found = expected.compare(values, ExactPass(ExactBody(body, expected.dtypes), operands, problems))
         if not all(how.is_same for how, _ in found.values()):
             break
     return found
@@ -228,31 +245,42 @@ def _copies(operands: tuple[object, ...]) -> tuple[object, ...]:
         return tuple(each.detach().clone() if has_own_memory(each) else each for each in operands)
 
 
-def _copied(body: GraphModule, graph: Any, operands: list[object]) -> dict[object, object]:
-    """Copy the operations of a body to the end of a graph; return the copies.
+def _copied(
+    body: GraphModule, graph: Any, operands: list[object], overwritten: Container[object]
+) -> dict[object, object]:
+    """Copy the operations of a body to the end of a graph; return what has their results.
+
+    The results of ``overwritten`` are cloned before later operations write to them.
 
     Raises:
         NoRealValue: the body contains further bodies or tensors.
     """
     inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
     copies: dict[object, Any] = dict(zip(inputs, operands, strict=True))
+    kept: dict[object, object] = {}
     for node in body.graph.nodes:
         if node.op == "get_attr":
             raise NoRealValue("the operator's body contains further bodies or tensors")
         if node.op not in ("placeholder", "output"):
             copies[node] = graph.node_copy(node, copies.__getitem__)
             copies[node].meta = {}
-    return copies
+            if node in overwritten:
+                kept[node] = graph.call_method("clone", (copies[node_with_result(node)],))
+    return {**copies, **kept}
 
 
-def _longer(body: GraphModule, wanted: list[object]) -> tuple[Any, int]:
+def _longer(body: GraphModule, wanted: _Expected) -> tuple[Any, int]:
     """Return a body that also returns the results of ``wanted``, and the position at which these begin."""
     torch = sys.modules["torch"]
-    copies: dict[object, object] = {}
+    copies: dict[object, Any] = {}
     graph = torch.fx.Graph()
     results = graph.graph_copy(body.graph, copies)
+    returned = {node: copies[node] for node in wanted.tensors}
+    for node in wanted.overwritten:
+        with graph.inserting_after(copies[node]):
+            returned[node] = graph.call_method("clone", (copies[node_with_result(node)],))
     results = results if isinstance(results, tuple) else tuple(results) if isinstance(results, list) else (results,)
-    graph.output((*results, *(copies[node] for node in wanted)))
+    graph.output((*results, *returned.values()))
     longer = torch.fx.GraphModule(body, graph)
     longer.meta.update(body.meta)
     return longer, len(results)

@@ -14,17 +14,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file
-from dynamo_dap.debuggee.numerics.comparisons import (
-    COMPARING,
-    DECOMPOSITION,
-    DYNAMO,
-    Comparison,
-    EagerRaises,
-    Fault,
-    draws_its_own_numbers,
-    ladder,
-    name_of,
-)
+from dynamo_dap.debuggee.numerics.comparisons import COMPARING, Comparison, EagerRaises, Fault
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.eager_runs import (
     NotRun,
@@ -36,6 +26,7 @@ from dynamo_dap.debuggee.numerics.eager_runs import (
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, GradientOfInput, KeptBackward
 from dynamo_dap.debuggee.numerics.memory_runs import raises_by
 from dynamo_dap.debuggee.numerics.output_facts import FACTS, ObservedOutputs, records_gradients
+from dynamo_dap.debuggee.numerics.stage_search import DECOMPOSITION, DYNAMO, draws_its_own_numbers, ladder, name_of
 from dynamo_dap.debuggee.numerics.stored_state import (
     RETURNED,
     Before,
@@ -51,7 +42,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import is_compiled_
 from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import FAKE_KERNEL
-from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import operation_name, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.transforms import TRANSFORMS
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
@@ -288,12 +279,12 @@ def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
 def _operation(fault: Fault | None) -> str | None:
     """Return the operation whose own result differs; None if no value differs."""
     is_value = fault is not None and fault.node is not None and fault.stored is None and fault.observed is None
-    return operation_name(fault.node) if fault is not None and is_value else None
+    return operation_text(fault.node) if fault is not None and is_value else None
 
 
-def operation_name(node: Node) -> str:
+def operation_text(node: Node) -> str:
     """Return the name of an operation; for one that enters a transform of ``torch.func``, words."""
-    return "a transform of torch.func" if has_transforms([node]) else target_name(node)
+    return "a transform of torch.func" if has_transforms([node]) else operation_name(node)
 
 
 def needs_gradients(outputs: Sequence[object]) -> bool:
@@ -332,8 +323,8 @@ def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: 
         where = place_of(node, is_torch_file)
         if where is not None:
             line = lines.setdefault((where[0].path, where[0].line), _line(*where, None))
-            if target_name(node) not in line.operations:
-                line.operations.append(target_name(node))
+            if operation_name(node) not in line.operations:
+                line.operations.append(operation_name(node))
             line.gradient = _worse(line.gradient, _deviation(how))
     body.lines = [lines[key] for key in sorted(lines)]
     return body
@@ -389,7 +380,7 @@ def cause_in_backward(fault: Fault, backend: str) -> str:
     """Return the stage that makes a gradient wrong."""
     if fault.node is None:
         return f"the backend ({backend}), in this compiled code alone: compiled again, its gradients match."
-    operation = operation_name(fault.within or fault.node)
+    operation = operation_text(fault.within or fault.node)
     return f"{_owner(fault, backend)}. The backward of {operation} is wrong.{_part_text(fault)}"
 
 
@@ -527,7 +518,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
             # Lines that only call functions are listed if the functions' results differ.
             if place is places[0][0] or (of_python is not None and not of_python.is_same):
                 line = lines.setdefault((place.path, place.line), _line(place, function, of_python))
-        line.operations.append(target_name(node))
+        line.operations.append(operation_name(node))
         if node in comparison.by_node:
             line.compiled = _worse(line.compiled, _deviation(comparison.by_node[node]))
             if comparison.by_node[node].undecided:

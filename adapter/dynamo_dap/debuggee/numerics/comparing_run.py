@@ -34,7 +34,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     needs_gradients,
     outputs_of,
 )
-from dynamo_dap.debuggee.numerics.comparisons import AOT_AUTOGRAD, DYNAMO, Comparison, EagerRaises, name_of
+from dynamo_dap.debuggee.numerics.comparisons import Comparison, EagerRaises
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, KeptBackward, problem_in_eager
 from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
@@ -45,6 +45,7 @@ from dynamo_dap.debuggee.numerics.returned_memory import (
     fault_of_memory,
     memory_left_out,
 )
+from dynamo_dap.debuggee.numerics.stage_search import AOT_AUTOGRAD, DYNAMO, name_of
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replayed_graph import place_of

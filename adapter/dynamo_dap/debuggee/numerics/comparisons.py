@@ -6,8 +6,8 @@ makes the call.
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.body_faults import ALONE, ComparedBody
 from dynamo_dap.debuggee.numerics.differences import Difference, Referee, difference, zeros_of_other_sign
-from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns, TakenResult
+from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns, TakenResult, overwritten_key, version_after
 from dynamo_dap.debuggee.numerics.memory_runs import (
     Uninitialized,
     WrittenInputs,
@@ -23,10 +23,15 @@ from dynamo_dap.debuggee.numerics.memory_runs import (
     random_state_after,
     without,
 )
+from dynamo_dap.debuggee.numerics.stage_search import (
+    DYNAMO,
+    draws_its_own_numbers,
+    ladder,
+    part_at_fault,
+)
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of
-from dynamo_dap.debuggee.torch_api.compiles.disabled_parts import wrong_part
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import (
     OPERATOR,
@@ -34,7 +39,7 @@ from dynamo_dap.debuggee.torch_api.graphs.custom_operators import (
     OperatorFault,
     differing_repeat,
 )
-from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import node_with_result, operation_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import Failed, NoRealValue, has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_api.graphs.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
@@ -47,18 +52,9 @@ from dynamo_dap.protocol.comparisons import JudgedStage
 from dynamo_dap.protocol.texts import first_line_of
 
 _COMPILED = "torch.fx:GraphModule"
-_AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
-_DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"
 
 COMPARING = Feature("comparing what compiled graphs return", _COMPILED)
-STAGES = Feature("distinguishing AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
 
-AOT_AUTOGRAD = "AOTAutograd"
-DECOMPOSITION = "decomposition"
-DYNAMO = "Dynamo"
-"""Stages before the backend itself. Inductor passes its own decompositions to AOTAutograd."""
-_BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partition"}
-"""The stages' names in ``bisect``."""
 _RANDOM_STATE = "It leaves torch's random number generator in another state than eager: the next numbers differ."
 
 
@@ -84,6 +80,8 @@ class Reference:
         self.graph = graph
         self.values: dict[Node, Tensor] = {}
         """By operation: its tensor. Tensors to which a later operation writes are left out."""
+        self.overwritten: dict[Node, Tensor] = {}
+        """By operation: its tensor before a later operation writes to it; also the one that an assignment changes."""
         self._seen: dict[Node, tuple[Tensor, int, Tensor]] = {}
         self._taken: dict[str, TakenResult] = {}
         self._random: Any = None
@@ -104,11 +102,13 @@ class Reference:
         graph.written = self.visible.graph.written
         seen = [(node, *self._seen[node]) for node in graph.nodes if node in self._seen]
         self.values = {node: kept for node, value, version, kept in seen if version_of(value) == version}
+        if not self.visible.inside:
+            self.overwritten = {node: kept for node, value, version, kept in seen if version_of(value) != version}
         self.several = {
             node: [kept for value, version, kept in results if version_of(value) == version]
             for node, results in self._several.items()
         }
-        dtypes = {node.name: value.dtype for node, value in self.values.items()}
+        dtypes = {node.name: value.dtype for node, value in {**self.values, **self.overwritten}.items()}
         self.random_after: Any = self._random
         """The states of torch's generators after the run."""
         self.runs = ExactRuns(self.visible, dtypes, self._taken)
@@ -150,19 +150,31 @@ class Reference:
                 self._several[node] = [
                     (each, version_of(each), each.detach().clone()) for each in value if has_own_memory(each)
                 ]
+        value = results[node_with_result(node)] if value is None and not self.visible.inside else value
         if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
             with data_reading(), transforms_off():
-                self._seen[node] = (value, version_of(value), value.detach().clone())
+                self._seen[node] = (value, version_after(node, value), value.detach().clone())
 
     def referee(self, node: Node) -> Referee:
         """Return the referee for the results of ``node``."""
         return self.runs.referee(getattr(node, "name", ""))
 
+    def compare(self, node: Node, value: object) -> Difference:
+        """Compare the result of an operation, before later operations write to it, with the eager one."""
+        if node in self.overwritten:
+            return difference(self.overwritten[node], value, self.runs.referee(overwritten_key(node.name)))
+        return difference(self.values[node], value, self.referee(node))
+
+    @property
+    def operations(self) -> list[Node]:
+        """The operations whose results are compared, in the order of the graph."""
+        return [node for node in self.graph.nodes if node in self.values or node in self.overwritten]
+
 
 def values_by(
     backend: Callable[..., object],
     graph: ReplayedGraph,
-    visible: VisibleGraph,
+    reference: Reference,
     nodes: Sequence[Node],
     random: Iterable[Callable[[], None]],
     *,
@@ -175,9 +187,12 @@ def values_by(
     """
     torch = sys.modules["torch"]
     # Dynamo traces transforms with gradients enabled, and writes no node for that.
-    with compiling_apart_from_the_program(), torch.set_grad_enabled(records_gradients or bool(visible.inside)):
+    with (
+        compiling_apart_from_the_program(),
+        torch.set_grad_enabled(records_gradients or bool(reference.visible.inside)),
+    ):
         given = graph.fresh_inputs(require_gradients=records_gradients)
-        compiled = compile_by(backend, visible.prefix(nodes), given)
+        compiled = compile_by(backend, reference.visible.prefix(nodes, reference.overwritten), given)
         for restore in random:
             restore()
         returned = compiled(*graph.fresh_inputs(require_gradients=records_gradients))
@@ -188,82 +203,6 @@ def values_by(
                 each.detach().clone() if has_own_memory(each) and storage_of(each) in owned else each
                 for each in returned
             ]
-
-
-def stages_before(backend: object) -> list[tuple[str, Callable[..., object]]]:
-    """Return a backend for each stage before the real one, in order, with the stage's name."""
-    if STAGES.problem is not None:
-        return []
-    stages = [(AOT_AUTOGRAD, STAGES.resolve(_AOT_EAGER))]
-    if is_inductor(backend):
-        stages.append((DECOMPOSITION, STAGES.resolve(_DECOMPOSED)))
-    return stages
-
-
-@dataclass(frozen=True)
-class Ladder:
-    """The search for a difference in the stages before the backend, and then in the backend."""
-
-    stage: str | None
-    """The first stage with the difference; None for the backend itself."""
-    judged: tuple[JudgedStage, ...]
-    """All tried stages, in order."""
-
-    @property
-    def runs(self) -> list[str]:
-        """The runs, as evidence."""
-        known = {name: stage for stage, name in _BISECTED.items()}
-        return [known[each.name] for each in self.judged if each.right is not None and each.name in known]
-
-
-def ladder(backend: object, is_right: Callable[[Callable[..., object]], bool]) -> Ladder:
-    """Find the first stage that makes a call wrong, in the order of ``dynamo-dap bisect``.
-
-    ``is_right`` runs a backend and returns whether its result is right; ``backend`` itself is wrong.
-    """
-    judged = []
-    for stage, earlier in stages_before(backend):
-        right: bool | None = None
-        # If a stage cannot run alone, it is tried together with the next one.
-        with contextlib.suppress(Exception):
-            right = is_right(earlier)
-        judged.append(JudgedStage(_BISECTED[stage], right))
-        if right is False:
-            return Ladder(stage, tuple(judged))
-    return Ladder(None, (*judged, JudgedStage(name_of(backend), False)))
-
-
-def part_at_fault(
-    backend: Callable[..., object], stage: str | None, is_right: Callable[[Callable[..., object]], bool]
-) -> str | None:
-    """Return the wrong decomposition, pass or lowering, as ``dynamo-dap bisect`` finds it, or None.
-
-    ``is_right`` runs a backend and returns whether its result is right.
-    """
-    if not is_inductor(backend) or stage == AOT_AUTOGRAD:
-        return None
-    name, tried = ("inductor", backend) if stage is None else (_BISECTED[DECOMPOSITION], STAGES.resolve(_DECOMPOSED))
-    return wrong_part(name, lambda: is_right(tried))
-
-
-def name_of(backend: object) -> str:
-    """Return the backend's name for ``torch.compile``."""
-    name = getattr(backend, "compiler_name", None)
-    if isinstance(name, str):
-        return name
-    inner = getattr(backend, "compiler_fn", backend)
-    return str(getattr(inner, "__name__", type(inner).__name__))
-
-
-def is_inductor(backend: object) -> bool:
-    """Return whether a cache entry's backend is Inductor."""
-    return name_of(backend) == "inductor"
-
-
-def draws_its_own_numbers(backend: object) -> bool:
-    """Return whether the compiled graph draws other random numbers than its operations do."""
-    config: object = sys.modules.get("torch._inductor.config")
-    return is_inductor(backend) and not getattr(config, "fallback_random", False)
 
 
 @dataclass(frozen=True)
@@ -343,7 +282,7 @@ class Comparison:
         if of.is_returned:
             self.not_compared.append("elements of memory that no operation has set (torch.empty)")
         reference = self.reference
-        for known in (reference.values, reference.several):
+        for known in (reference.values, reference.overwritten, reference.several):
             for node in [each for each in known if each.name in of.nodes]:
                 del known[node]
         if len(reference.outputs) == len(of.outputs):
@@ -367,7 +306,12 @@ class Comparison:
             )
 
     def _difference(self, node: Node, reference: object, other: object) -> Difference:
-        return difference(reference, other, self.reference.referee(node))
+        found = difference(reference, other, self.reference.referee(node))
+        if not found.decided or not found.is_same:
+            return found
+        of = node.args[0] if node.target is operator.getitem else node
+        integers = "integer" if found.decided == 1 else "integers"
+        return replace(found, rounding=f"rounding decides {found.decided} {integers} of {operation_name(of)}")
 
     @property
     def differs(self) -> bool:
@@ -382,12 +326,9 @@ class Comparison:
         """
         if not nodes:
             return []
-        visible, recorded = self.reference.visible, self._records_gradients
-        values = values_by(backend, self.graph, visible, nodes, self._random, records_gradients=recorded)
-        return [
-            (self._difference(node, self.reference.values[node], value), value)
-            for node, value in zip(nodes, values, strict=True)
-        ]
+        recorded = self._records_gradients
+        values = values_by(backend, self.graph, self.reference, nodes, self._random, records_gradients=recorded)
+        return [(self.reference.compare(node, value), value) for node, value in zip(nodes, values, strict=True)]
 
     @property
     def worst(self) -> Difference:
@@ -401,7 +342,7 @@ class Comparison:
         Raises:
             Exception: whatever the backend raises.
         """
-        nodes = list(self.reference.values)
+        nodes = self.reference.operations
         found = self.of_nodes(self._backend, nodes)
         self.runs.append("the backend, with the result of each operation returned")
         self._values = [value for _, value in found]
@@ -476,7 +417,7 @@ class Comparison:
         try:
             found = body.differences(self._backend)
         except Exception as problem:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
-            operations = f"operations in the body of {target_name(body.operator)}"
+            operations = f"operations in the body of {operation_name(body.operator)}"
             self.not_compared.append(f"{operations}: {first_line_of(problem)}")
             return None
         self.runs += [ALONE] if body.is_alone and found else []
@@ -543,7 +484,7 @@ class Comparison:
         """Return what is wrong with a custom operator that gives different results for equal operands."""
         torch = sys.modules["torch"]
         known = {**self.graph.inputs, **self.reference.values}
-        if not is_custom_operator(node.target) or any(each not in known for each in node.all_input_nodes):
+        if not is_custom_operator(node.target) or any(each not in known for each in (node, *node.all_input_nodes)):
             return None
         args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), known.__getitem__)
         try:

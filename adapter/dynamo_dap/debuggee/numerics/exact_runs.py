@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodi
 from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, Referee, widened
 from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
-from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, node_with_result, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import unwrapped, version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
@@ -44,7 +44,20 @@ _LARGEST_SPREAD = 4
 
 
 ExactRun = dict[str, object]
-"""By node name: results of a float64 run that no later operation overwrites, and the outputs at its end."""
+"""By node name: results of a float64 run that no later operation overwrites, and the outputs at its end.
+
+The other results, as they were before the next write, have keys of ``overwritten_key``.
+"""
+
+
+def overwritten_key(name: str) -> str:
+    """Return the key for the result of a node, as it was before a later operation wrote to it."""
+    return f"{name} before the next write"
+
+
+def version_after(node: Node, value: Tensor) -> int:
+    """Return the version of a tensor that ``node`` leaves; -1 for an assignment, whose tensor is another node's."""
+    return version_of(value) if node_with_result(node) is node else -1
 
 
 def not_in_float64(reason: str) -> str:
@@ -180,7 +193,7 @@ class ExactRuns(_Runs):
         seen: dict[str, tuple[object, int, object]] = {}
         with with_bodies_run_by(self._graph.graph.module, self._body.runner(seed, seen)):
             _run(self._graph, self._taken, noise)
-        return _unchanged(seen)
+        return _results(seen)
 
 
 class ExactPass(_Runs):
@@ -194,7 +207,7 @@ class ExactPass(_Runs):
     def _run(self, seed: int | None) -> ExactRun:
         seen: dict[str, tuple[object, int, object]] = {}
         self._body.runner(seed, seen)(self._body.module, tuple(widened_together(self._operands)))
-        return _unchanged(seen)
+        return _results(seen)
 
 
 @dataclass(frozen=True)
@@ -227,7 +240,7 @@ class ExactBody:
         def note(node: Node, results: Mapping[Node, object]) -> None:
             if noise is not None and node.op != "output":
                 noise.disturb(node, results)
-            _keep(node.name, results[node], seen)
+            _keep(node.name, node, results, seen)
 
         def run(body: Any, operands: tuple[object, ...]) -> object:
             if body is not self.module:
@@ -418,10 +431,10 @@ def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise |
         is_taken = node.name in taken and taken[node.name].put(node, results)
         if noise is not None and node.name not in visible.added:
             noise.disturb(node, results, _OF_TAKEN if is_taken else 1.0)
-        _keep(visible.names.get(node.name, node.name), results[node], seen)
+        _keep(visible.names.get(node.name, node.name), node, results, seen)
 
     outputs = run.run(note)
-    values = _unchanged(seen)
+    values = _results(seen)
     for node, value in zip(run.output_nodes, outputs, strict=True):
         if has_own_memory(value):
             with data_reading():
@@ -429,15 +442,19 @@ def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise |
     return values
 
 
-def _keep(name: str, value: object, seen: dict[str, tuple[object, int, object]]) -> None:
+def _keep(name: str, node: Node, results: Mapping[Node, object], seen: dict[str, tuple[object, int, object]]) -> None:
+    value = results[node_with_result(node)]
     if is_visible(value):
         with data_reading(), transforms_off():
-            seen[name] = value, version_of(value), value.detach().clone()
+            seen[name] = value, version_after(node, value), value.detach().clone()
 
 
-def _unchanged(seen: Mapping[str, tuple[object, int, object]]) -> ExactRun:
-    """Return the results to which no later operation has written."""
-    return {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
+def _results(seen: Mapping[str, tuple[object, int, object]]) -> ExactRun:
+    """Return the noted results; those to which later operations have written have keys of their own."""
+    return {
+        name if version_of(value) == version else overwritten_key(name): kept
+        for name, (value, version, kept) in seen.items()
+    }
 
 
 def widened_together(values: Sequence[object]) -> list[object]:

@@ -17,15 +17,16 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.body_faults import ALONE, first_difference
 from dynamo_dap.debuggee.numerics.changed_graphs import Use, expanded, with_zeros
-from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder, part_at_fault
+from dynamo_dap.debuggee.numerics.comparisons import Fault
 from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, Difference, difference, widened
 from dynamo_dap.debuggee.numerics.exact_runs import Noise, not_in_float64, widened_graph
 from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
+from dynamo_dap.debuggee.numerics.stage_search import ladder, part_at_fault
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of
-from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order, target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order, operation_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory, with_earlier_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import differentiates, transforms_around
@@ -436,7 +437,7 @@ class GradientComparison:
             runs = _Runs(kept, self._arrived, kept.included, self.not_compared)
             compared = self._compared(self._kept.backend, [use for use in runs.uses() if use[1] in inside], kept, runs)
         except Exception as problem:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
-            self.not_compared[f"operations in the body of {target_name(node)}: {first_line_of(problem)}"] = None
+            self.not_compared[f"operations in the body of {operation_name(node)}: {first_line_of(problem)}"] = None
             return None
         self.by_use.update(compared)
         wrong = _first_wrong(kept, compared)
@@ -453,7 +454,7 @@ class GradientComparison:
             own.contribution(results, operand.name, _LIMIT)
             found = first_difference(own.ran_in_backward, self._kept.backend, self.not_compared)
         except Exception as problem:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
-            self.not_compared[f"operations in the backward of {target_name(user)}: {first_line_of(problem)}"] = None
+            self.not_compared[f"operations in the backward of {operation_name(user)}: {first_line_of(problem)}"] = None
             return None
         self.evidence += [ALONE] if found else []
         self.by_use.update({(user, node): how for node, (how, _) in found.items()})

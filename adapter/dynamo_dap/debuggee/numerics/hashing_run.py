@@ -23,10 +23,11 @@ from dynamo_dap.debuggee.numerics.comparing import (
     needs_gradients,
     outputs_of,
 )
-from dynamo_dap.debuggee.numerics.comparisons import Reference, draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.comparisons import Reference
 from dynamo_dap.debuggee.numerics.differences import widened
 from dynamo_dap.debuggee.numerics.gradients import GRADIENTS, is_backward_compiled
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.numerics.stage_search import draws_its_own_numbers
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, place_of

@@ -5,7 +5,7 @@ A ``VisibleGraph`` lives as long as the comparison of a call. Runs on the progra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
@@ -39,6 +39,10 @@ class VisibleGraph:
         """Return the node of Dynamo's graph whose result ``node`` has outside all transforms; None if it is inside."""
         return self._originals.get(node) if self._visible else node
 
-    def prefix(self, nodes: Sequence[Node]) -> Any:
-        """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns."""
-        return prefix_of(self.graph.module, self.graph.nodes, [self._visible.get(node, node) for node in nodes])
+    def prefix(self, nodes: Sequence[Node], overwritten: Container[object] = ()) -> Any:
+        """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns.
+
+        It returns copies of those in ``overwritten``, as they are before later operations write to them.
+        """
+        visible = [self._visible.get(node, node) for node in nodes]
+        return prefix_of(self.graph.module, self.graph.nodes, visible, overwritten)

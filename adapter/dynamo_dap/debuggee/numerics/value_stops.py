@@ -40,7 +40,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     outputs_of,
     place_of_fault,
 )
-from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Comparison, EagerRaises, Fault, draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.comparisons import Comparison, EagerRaises, Fault
 from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.numerics.not_finite import (
     INF,
@@ -55,15 +55,16 @@ from dynamo_dap.debuggee.numerics.not_finite import (
 )
 from dynamo_dap.debuggee.numerics.returned_memory import ReturnedMemory, ReusedMemory, fault_of_memory
 from dynamo_dap.debuggee.numerics.shown_values import ShownValues
+from dynamo_dap.debuggee.numerics.stage_search import DYNAMO, draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
-from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, place_of
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, module_of, place_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import readable_function_name, user_function_name
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
-from dynamo_dap.debuggee.torch_api.graphs.graph import module_path, target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import operation_name, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
@@ -236,7 +237,7 @@ class ValueStops(CallObserver, CompileObserver):
         if isinstance(made, BadOperation):
             changed = self._changed_inputs(call, graph)
             because = made.because(graph.names)
-            raised = not_finite(made, kind, _place_text(made.node, caller), changed, because=because)
+            raised = not_finite(made, kind, _place_text(made.node, graph.call, caller), changed, because=because)
             number = graph.numbers[made.node if made.node in graph.numbers else made.operator]
             return Culprit(number, raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call)
         if isinstance(made, BadInput) and not graph.is_state(made.node):
@@ -285,9 +286,11 @@ class ValueStops(CallObserver, CompileObserver):
         if fault.stored is not None:
             return _stored_otherwise(comparison, fault, fault.stored, body.verdict)
         node = fault.node or _worst_node(comparison)
-        where = _text_of(place_of_fault(fault) if fault.node is not None else None) or _place_text(node)
+        where = _text_of(place_of_fault(fault) if fault.node is not None else None) or _place_text(
+            node, comparison.graph.call
+        )
         if fault.operator is None:
-            raised = mismatch(fault, comparison.worst, body.verdict, target_name(node), where)
+            raised = mismatch(fault, comparison.worst, body.verdict, operation_name(node), where)
         else:
             raised = mismatch_of_operator(fault, _what_came(call, comparison), body.verdict, target_name(node), where)
         names = {
@@ -308,7 +311,7 @@ class ValueStops(CallObserver, CompileObserver):
         """
         body = self._host.comparison = body_of_missing_exception(call, cached_call, found)
         names: dict[str, object] = {"__difference__": math.inf, "__stage__": body.stage}
-        raised = mismatch_of_missing_exception(found.problem, body.verdict, _place_text(found.node))
+        raised = mismatch_of_missing_exception(found.problem, body.verdict, _place_text(found.node, found.graph.call))
         names |= {"__value__": None, "__expected__": None}
         return Culprit(found.graph.numbers[found.node], raised, names, MISMATCH, found.graph.call)
 
@@ -318,7 +321,7 @@ class ValueStops(CallObserver, CompileObserver):
             other = kinds - replayed[position]
             if other and hasattr(node, "op") and node.op not in ("placeholder", "get_attr"):
                 kind = NAN if NAN in other else INF
-                raised = not_finite(None, kind, _place_text(node))
+                raised = not_finite(None, kind, _place_text(node, graph.call))
                 return Culprit(
                     graph.numbers[node], raised, {"__value__": None, "__kind__": kind}, NAN_FILTER, graph.call
                 )
@@ -336,7 +339,7 @@ class ValueStops(CallObserver, CompileObserver):
             kind = NAN if NAN in kinds else next(iter(kinds))
             gradient = kinds_of(value.grad) if value.is_leaf and value.grad is not None else None
             state = ParameterState(name, call.graph.calls, gradient)
-            raised = not_finite(BadOperation(node, kind, value, 0), kind, _place_text(user), state=state)
+            raised = not_finite(BadOperation(node, kind, value, 0), kind, _place_text(user, graph.call), state=state)
             return Culprit(graph.numbers[user], raised, {"__value__": value, "__kind__": kind}, NAN_FILTER, graph.call)
         return None
 
@@ -467,13 +470,13 @@ def _stored_otherwise(comparison: Comparison, fault: Fault, what: StoredDifferen
     names = {"__value__": compiled, "__expected__": expected, "__difference__": math.inf, "__stage__": fault.stage}
     node = comparison.graph.output
     where = _text_of((Place(*fault.line, 1), "")) if fault.line is not None else None
-    raised = mismatch_in_stored(what, verdict, where or _place_text(node))
+    raised = mismatch_in_stored(what, verdict, where or _place_text(node, comparison.graph.call))
     visit = None if fault.line is None else fault.visit
     number = comparison.graph.numbers.get(node, max(comparison.graph.numbers.values()))
     return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line, visit)
 
 
-def _place_text(node: Node, caller: tuple[Place, str] | None = None) -> str:
+def _place_text(node: Node, call: CachedCall, caller: tuple[Place, str] | None = None) -> str:
     """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``.
 
     If only torch's own code made it, as in an optimizer's step, return the line of the ``caller``.
@@ -481,7 +484,7 @@ def _place_text(node: Node, caller: tuple[Place, str] | None = None) -> str:
     found = place_of(node, is_torch_file)
     if found is not None and caller is not None and is_torch_file(found[0].path):
         return _text_of(caller) or target_name(node)
-    module = module_path(node)
+    module = module_of(node, call)
     if found is not None and module is not None:
         found = found[0], f"{found[1]} of {module}"
     return _text_of(found) or target_name(node)

@@ -11,12 +11,13 @@ import dataclasses
 import math
 import sys
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import promised_by
-from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, user_places
+from dynamo_dap.debuggee.torch_api.graphs.graph import module_path, target_name, user_places, with_other_paths
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     CallOperator,
     GraphRunner,
@@ -284,3 +285,9 @@ def place_of(node: Node, is_passed_over: Callable[[str], bool]) -> tuple[Place, 
 def places_of(node: Node) -> list[tuple[Place, str]]:
     """Return the user's frames that made a node, innermost first: place and function."""
     return list(user_places(node))[::-1]
+
+
+def module_of(node: Node, call: CachedCall) -> str | None:
+    """Return the innermost module whose forward made a node of ``call``, with all its paths."""
+    path = module_path(node)
+    return None if path is None else with_other_paths(path, ChainMap(dict(call.arguments), call.frame.f_globals))

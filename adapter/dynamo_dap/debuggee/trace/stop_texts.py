@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
+from dynamo_dap.debuggee.numerics.comparisons import Fault
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientOfInput
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, BadInput, BadOperation, Kinds
+from dynamo_dap.debuggee.numerics.stage_search import DYNAMO
 from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
 from dynamo_dap.debuggee.recording.advice import advice_about, failed_guard_line
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
@@ -22,7 +23,7 @@ from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, FrameCom
 from dynamo_dap.debuggee.torch_api.compiles.errors import BackendFailure, UserError
 from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import CudaGraphFacts
-from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import operation_name
 from dynamo_dap.debuggee.torch_api.traced.data_dependence import PENDING_HINTS, PENDING_TEXT, PendingSymbol
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced.symbols import SpecializationFacts
@@ -130,9 +131,9 @@ def not_finite(
         cause = f"Cause: AOTAutograd or the backend. Running the same operations eagerly gives no {shown}."
         headline = f"{shown}: made by the compiled graph alone"
     else:
-        what = f"The call returns {shown}. {target_name(made.node)} made the first: {made.text}."
+        what = f"The call returns {shown}. {operation_name(made.node)} made the first: {made.text}."
         cause = f"Cause: your code. Running the same operations eagerly also gives {shown}."
-        headline = f"{shown}: {target_name(made.node)}: {made.text}"
+        headline = f"{shown}: {operation_name(made.node)}: {made.text}"
     note = (
         f"These inputs were not copied, so they may have changed during the call: {', '.join(changed)}"
         if changed

@@ -5,9 +5,11 @@ It changes nothing. Runs on the tracing thread.
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
@@ -59,6 +61,15 @@ def target_name(node: Node) -> str:
     return f"{module}.{name}" if module else name
 
 
+def operation_name(node: Node) -> str:
+    """Return the name of an operation as the user knows it, also for an item of a higher-order operator's result."""
+    operands = node.all_input_nodes
+    if node.target is operator.getitem and operands and is_higher_order(operands[0]):
+        node = operands[0]
+    return _USER_NAMES.get(str(getattr(node.target, "__name__", "")), target_name(node))
+
+
+_USER_NAMES = {"tag_activation_checkpoint": "checkpoint"}
 _SHORT_MODULES = {"_operator": "operator", "builtins": ""}
 
 
@@ -99,6 +110,44 @@ def module_path(node: Node) -> str | None:
     return _ITEM.sub(lambda match: f".{match[1] or match[2]}", path)
 
 
+def with_other_paths(path: str, variables: Mapping[str, object]) -> str:
+    """Return a module's path with the other paths of the same module: ``self.first (also self.last)``.
+
+    ``variables`` are those of the traced function; the path begins with one of them.
+    """
+    name, *names = path.split(".")
+    root = found = variables.get(name)
+    for each in names:
+        found = _submodules(found).get(each)
+    others: list[str] = []
+    left, seen = deque([(name, root)]), 0
+    while found is not None and names and left:
+        begin, module = left.popleft()
+        seen += 1
+        if seen > _MOST_MODULES:
+            return path
+        for each, below in _submodules(module).items():
+            if below is found and f"{begin}.{each}" != path:
+                others.append(f"{begin}.{each}")
+            elif below is not found:
+                left.append((f"{begin}.{each}", below))
+    more = [f"{len(others) - _SHOWN_PATHS} more"] if len(others) > _SHOWN_PATHS else []
+    return f"{path} (also {', '.join([*others[:_SHOWN_PATHS], *more])})" if others else path
+
+
+_MOST_MODULES = 20_000
+"""Other paths are not looked for in a model with more modules, or with a module that contains itself."""
+_SHOWN_PATHS = 3
+
+
+def _submodules(module: object) -> Mapping[str, object]:
+    """Return the modules that a module contains, by name; none for another object."""
+    if not issubclass(type(module), sys.modules["torch"].nn.Module):
+        return {}
+    known: object = object.__getattribute__(module, "__dict__").get("_modules")  # runs no code of the program
+    return known if type(known) is dict else {}
+
+
 def is_erased(node: Node) -> bool:
     """Return whether a node was removed from its graph."""
     return bool(node._erased)
@@ -122,6 +171,11 @@ def written_by(node: Node) -> list[Node]:
     if is_operator or (name.endswith("_") and not name.endswith("__")) or node.kwargs.get("inplace") is True:
         written += node.args[:1]
     return [each for each in written if is_node(each)]
+
+
+def node_with_result(node: Node) -> Node:
+    """Return the node whose tensor an operation leaves: ``y`` for ``y[0] = x``, which returns nothing, else itself."""
+    return node.args[0] if node.target is operator.setitem and is_node(node.args[0]) else node
 
 
 def is_same_tensor(one: Node, other: Node) -> bool:

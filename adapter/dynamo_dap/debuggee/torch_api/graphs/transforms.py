@@ -8,13 +8,13 @@ thread that compares values.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeGuard
 
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graphs.graph import example_of
+from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, node_with_result
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, unwrapped
 from dynamo_dap.debuggee.torch_api.isolation import isolated
@@ -116,17 +116,25 @@ def differentiates(opening: Node) -> bool:
     return "vmap" not in _name(opening)
 
 
-def prefix_of(module: GraphModule, nodes: Sequence[Node], wanted: Sequence[Node]) -> object:
-    """Return a graph that computes and returns the nodes ``wanted``, cut after them with all transforms closed."""
+def prefix_of(
+    module: GraphModule, nodes: Sequence[Node], wanted: Sequence[Node], overwritten: Container[object] = ()
+) -> object:
+    """Return a graph that computes and returns the nodes ``wanted``, cut after them with all transforms closed.
+
+    Of the nodes in ``overwritten`` it returns copies, which are made before a later node writes to their results.
+    """
     torch = sys.modules["torch"]
     shorter = torch.fx.Graph()
     copies: dict[object, Any] = {}
+    kept: dict[object, object] = {}
     end = _closed_after(nodes, max(nodes.index(node) for node in wanted))
     for position, node in enumerate(nodes):
         if node.op == "placeholder" or position <= end:
             copies[node] = shorter.node_copy(node, copies.__getitem__)
             copies[node].meta = {}
-    shorter.output(tuple(copies[node] for node in wanted))
+            if node in overwritten and node in wanted:
+                kept[node] = shorter.call_method("clone", (copies[node_with_result(node)],))
+    shorter.output(tuple(kept.get(node, copies[node]) for node in wanted))
     return torch.fx.GraphModule(module, shorter)
 
 

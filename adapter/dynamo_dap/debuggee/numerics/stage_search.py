@@ -1,0 +1,104 @@
+"""Finds the stage of the compiler, and its part, that first makes a result wrong.
+
+The stages are those of ``dynamo-dap bisect``, in its order. The caller runs each of them on a call's graph. Runs on the
+thread that makes the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dynamo_dap.debuggee.torch_api.compiles.disabled_parts import wrong_part
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.protocol.comparisons import JudgedStage
+
+_AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
+_DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"
+
+STAGES = Feature("distinguishing AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
+
+AOT_AUTOGRAD = "AOTAutograd"
+DECOMPOSITION = "decomposition"
+DYNAMO = "Dynamo"
+"""Stages before the backend itself. Inductor passes its own decompositions to AOTAutograd."""
+_BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partition"}
+"""The stages' names in ``bisect``."""
+
+
+def stages_before(backend: object) -> list[tuple[str, Callable[..., object]]]:
+    """Return a backend for each stage before the real one, in order, with the stage's name."""
+    if STAGES.problem is not None:
+        return []
+    stages = [(AOT_AUTOGRAD, STAGES.resolve(_AOT_EAGER))]
+    if is_inductor(backend):
+        stages.append((DECOMPOSITION, STAGES.resolve(_DECOMPOSED)))
+    return stages
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The search for a difference in the stages before the backend, and then in the backend."""
+
+    stage: str | None
+    """The first stage with the difference; None for the backend itself."""
+    judged: tuple[JudgedStage, ...]
+    """All tried stages, in order."""
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs, as evidence."""
+        known = {name: stage for stage, name in _BISECTED.items()}
+        return [known[each.name] for each in self.judged if each.right is not None and each.name in known]
+
+
+def ladder(backend: object, is_right: Callable[[Callable[..., object]], bool]) -> Ladder:
+    """Find the first stage that makes a call wrong, in the order of ``dynamo-dap bisect``.
+
+    ``is_right`` runs a backend and returns whether its result is right; ``backend`` itself is wrong.
+    """
+    judged = []
+    for stage, earlier in stages_before(backend):
+        right: bool | None = None
+        # If a stage cannot run alone, it is tried together with the next one.
+        with contextlib.suppress(Exception):
+            right = is_right(earlier)
+        judged.append(JudgedStage(_BISECTED[stage], right))
+        if right is False:
+            return Ladder(stage, tuple(judged))
+    return Ladder(None, (*judged, JudgedStage(name_of(backend), False)))
+
+
+def part_at_fault(
+    backend: Callable[..., object], stage: str | None, is_right: Callable[[Callable[..., object]], bool]
+) -> str | None:
+    """Return the wrong decomposition, pass or lowering, as ``dynamo-dap bisect`` finds it, or None.
+
+    ``is_right`` runs a backend and returns whether its result is right.
+    """
+    if not is_inductor(backend) or stage == AOT_AUTOGRAD:
+        return None
+    name, tried = ("inductor", backend) if stage is None else (_BISECTED[DECOMPOSITION], STAGES.resolve(_DECOMPOSED))
+    return wrong_part(name, lambda: is_right(tried))
+
+
+def name_of(backend: object) -> str:
+    """Return the backend's name for ``torch.compile``."""
+    name = getattr(backend, "compiler_name", None)
+    if isinstance(name, str):
+        return name
+    inner = getattr(backend, "compiler_fn", backend)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def is_inductor(backend: object) -> bool:
+    """Return whether a cache entry's backend is Inductor."""
+    return name_of(backend) == "inductor"
+
+
+def draws_its_own_numbers(backend: object) -> bool:
+    """Return whether the compiled graph draws other random numbers than its operations do."""
+    config: object = sys.modules.get("torch._inductor.config")
+    return is_inductor(backend) and not getattr(config, "fallback_random", False)
