@@ -242,7 +242,7 @@ class Keeping(EveryCall):
         self._is_tracing_only, self._attempt = False, None
         if known.kept is None:
             self.refused.append(call.code.co_name)
-        elif not self._walked(ReplayRun(call), known, None):
+        elif not self._walk_saved_trace(ReplayRun(call), known, None):
             self.refused.append(f"{call.code.co_name} when lent")
         return known
 

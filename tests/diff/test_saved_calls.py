@@ -109,7 +109,7 @@ def test_nothing_runs_without_consent(
     assert main([f"{saved}/call of base", f"{saved}/call of same"]) == 2
     shown = capsys.readouterr()
     assert "y = helper(x * scale)" in shown.out
-    assert "the saved call is not run" in shown.err
+    assert "not running the saved call" in shown.err
     (tmp_path / "call.json").write_text("{}")
     assert main(["--yes", str(tmp_path)]) == 2
     assert "call.json cannot be read" in capsys.readouterr().err

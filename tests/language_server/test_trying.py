@@ -310,7 +310,7 @@ def test_a_fix_that_changes_the_result_is_not_to_be_had(program: Path, editor: E
     _try(editor, model)
     editor.wait("what came of it", lambda: bool(editor.messages))
     assert "not the same: it prints 'lines" in editor.messages[0]
-    action = _actions(editor, model)[f"{TITLE} (tried: another result)"]
+    action = _actions(editor, model)[f"{TITLE} (tried: different result)"]
     assert action.edit is None
     assert action.disabled is not None
     assert "it prints" in action.disabled.reason

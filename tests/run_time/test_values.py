@@ -288,7 +288,7 @@ def test_attributes_and_items_are_assigned() -> None:
         ("x +", "1", "cannot be assigned to"),
         ("x + 1", "1", "cannot be assigned to"),
         ("__stack__[999]", "1", "has no slot 999: its depth is"),
-        ("__stack__[0:2]", "1", "slots are written one by one"),
+        ("__stack__[0:2]", "1", "assign one slot at a time"),
         ("TOTAL", "1", "is not a local variable"),
     ],
 )

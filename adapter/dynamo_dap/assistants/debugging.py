@@ -360,7 +360,7 @@ class Debugging:
             self._printed.seek(0)
             self._printed.truncate()
             debugger.patience = seconds
-            thread = asyncio.ensure_future(asyncio.to_thread(self._tried, debugger, work))
+            thread = asyncio.ensure_future(asyncio.to_thread(self._run_action, debugger, work))
             try:
                 problem = await asyncio.shield(thread)
             except asyncio.CancelledError:
@@ -384,7 +384,7 @@ class Debugging:
             text = "The session is over."
         return answer(text or "Done.", data, hint=_HINT, keeps_end=keeps_end)
 
-    def _tried(self, debugger: Debugger, work: Callable[[], object]) -> str | None:
+    def _run_action(self, debugger: Debugger, work: Callable[[], object]) -> str | None:
         """Run the action on a worker thread; return the error, if any."""
         try:
             debugger.drain()

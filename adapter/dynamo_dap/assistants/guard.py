@@ -39,13 +39,13 @@ def main() -> int:
     _, given, *arguments = sys.argv
     with Path(given).open("rb") as file:
         command = subprocess.Popen([sys.executable, "-c", _COMMAND, *arguments], stdin=file, start_new_session=True)
-    threading.Thread(target=_end_when_alone, args=(command,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(command,), daemon=True).start()
     status = command.wait()
     _signal(command, signal.SIGKILL)
     return status if status >= 0 else 128 - status
 
 
-def _end_when_alone(command: subprocess.Popen[bytes]) -> None:
+def _end_with_parent(command: subprocess.Popen[bytes]) -> None:
     while os.read(0, 1024):
         pass
     _signal(command, signal.SIGINT)

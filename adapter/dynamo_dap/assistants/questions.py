@@ -123,7 +123,7 @@ class Questions:
         def finish(ended: Ended) -> CallToolResult:
             new = [path for path in records_in(records_folder(given.folder)) if path not in known]
             if not new:
-                raise ToolError(f"nothing was compiled.\n{_how_it_ended(ended)}")
+                raise ToolError(f"nothing was compiled.\n{_end_text(ended)}")
             head = f"The program ended with exit status {ended.status}." if ended.status else None
             return _record_answer(given.folder, new[-1], head and f"{head}\n{marked(last_of(ended.errors, _TAIL))}")
 
@@ -343,7 +343,7 @@ class Questions:
 
 def _printed(ended: Ended, hint: str | None = None) -> CallToolResult:
     if not ended.output.strip():
-        raise ToolError(_how_it_ended(ended))
+        raise ToolError(_end_text(ended))
     status = f"\n(exit status {ended.status})" if ended.status else ""
     problem = f"\n{marked(last_of(ended.errors, _TAIL))}" if ended.status and ended.errors.strip() else ""
     return answer(ended.output.rstrip() + status + problem, hint=hint)
@@ -351,10 +351,10 @@ def _printed(ended: Ended, hint: str | None = None) -> CallToolResult:
 
 def _printed_last(ended: Ended) -> CallToolResult:
     """Answer with the end of the program's output: its beginning may be long and matters less."""
-    return answer(ended.output or _how_it_ended(ended), keeps_end=True)
+    return answer(ended.output or _end_text(ended), keeps_end=True)
 
 
-def _how_it_ended(ended: Ended) -> str:
+def _end_text(ended: Ended) -> str:
     printed = marked(last_of(ended.errors + ended.output, _TAIL))
     return f"It ended with exit status {ended.status}" + (
         f" and printed:\n{printed}" if printed else " and printed nothing."
@@ -395,7 +395,7 @@ def _record_answer(folder: Path, file: Path | None = None, head: str | None = No
 def _comparison_answer(ended: Ended) -> CallToolResult:
     lines = [line for line in ended.output.splitlines() if line.startswith("{")]
     if not lines and ended.status:
-        raise ToolError(_how_it_ended(ended))
+        raise ToolError(_end_text(ended))
     found = [msgspec.json.decode(line, type=ComparisonBody) for line in lines]
     screen, text = console()
     for each in sorted(found, key=lambda one: one.same):
@@ -414,7 +414,7 @@ def _comparison_answer(ended: Ended) -> CallToolResult:
 
 def _verdict_answer(ended: Ended, check: str) -> CallToolResult:
     if ended.status not in (0, 1) or not ended.output.strip():
-        raise ToolError(_how_it_ended(ended))
+        raise ToolError(_end_text(ended))
     found = msgspec.json.decode(ended.output, type=Verdict | None)
     text = text_without_fault(check) if found is None else verdict_text(found)
     return answer(f"{text}\nThe runs:\n{marked(ended.errors)}", {"verdict": found})
@@ -422,7 +422,7 @@ def _verdict_answer(ended: Ended, check: str) -> CallToolResult:
 
 def _check_answer(ended: Ended) -> CallToolResult:
     if not ended.output.lstrip().startswith("{"):
-        raise ToolError(_how_it_ended(ended))
+        raise ToolError(_end_text(ended))
     report = msgspec.json.decode(ended.output, type=JsonReport)
     lines = ["It compiles as it should." if report.ok else "It does not compile as it should."]
     lines += [text for finding in report.new for text in _finding_text(finding)]

@@ -36,7 +36,7 @@ def serve(python: str, folder: Path) -> None:
     debugging = Debugging(workspace, runs)
 
     @asynccontextmanager
-    async def living(_: MCPServer[None]) -> AsyncIterator[None]:
+    async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
         try:
             yield
         finally:
@@ -49,7 +49,7 @@ def serve(python: str, folder: Path) -> None:
         instructions=_INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
-        lifespan=living,
+        lifespan=lifespan,
     )
     Questions(workspace, runs).register(server)
     debugging.register(server)

@@ -96,7 +96,7 @@ class SharedBreakpoints:
                     known_as[new] = known
         return {**body, "breakpoints": own}
 
-    def as_known(self, client: Hashable, event: str, body: Arguments) -> Arguments:
+    def with_known_ids(self, client: Hashable, event: str, body: Arguments) -> Arguments:
         """Return an event's body with the ids that ``client`` knows."""
         known_as = self._known_as.get(client, {})
         if event == "breakpoint":

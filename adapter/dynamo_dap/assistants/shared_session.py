@@ -277,7 +277,7 @@ class SharedSession:
     def _report(self, client: _Client, event: Event) -> None:
         body: Any = event.body
         if event.event in ("breakpoint", "stopped", "continued"):
-            body = self._breakpoints.as_known(client, event.event, to_builtins(event.body))
+            body = self._breakpoints.with_known_ids(client, event.event, to_builtins(event.body))
         if event.event == "stopped":
             thread_id = body.get("threadId", 0)
             if thread_id in client.stopped:

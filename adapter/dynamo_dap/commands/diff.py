@@ -95,7 +95,7 @@ def _ask_for_calls(sides: Sequence[Path | RunCommand], *, yes: bool) -> None:
             raise CannotCompare(visible(str(problem))) from None
         if not is_wanted:
             command = shlex.join(["dynamo-dap", "replay", "--show", str(folder)])
-            raise CannotCompare(f"the saved call is not run: {command}")
+            raise CannotCompare(f"not running the saved call: {command}")
 
 
 def _check_page(path: Path) -> None:
@@ -106,7 +106,7 @@ def _check_page(path: Path) -> None:
 
 
 def _ranks(ranks: Sequence[int], given: str | None) -> Iterator[tuple[str, Path]]:
-    """Yield two ranks of a job: of a folder of trace logs, or of the job that a record belongs to."""
+    """Yield two ranks of one job: from a folder of trace logs, or from the job of a record."""
     file = chosen_record(None if given is None else Path(given))
     files = logs_of_ranks(file) if is_trace(file) else files_of_ranks(file)
     for rank in ranks:
@@ -123,10 +123,10 @@ def report_caches(
     names: tuple[str, str] = ("A", "B"),
     tries: bool = False,
 ) -> int:
-    """Run or read both with one cache, empty at first, and report what the second compiles again.
+    """Run both sides with one cache that is empty at first, and report what the second side compiles again.
 
-    With ``tries``, the second runs again with those settings of the first that its keys differ in, and both with the
-    edits that are known for a cause.
+    A side that is a record is only read. With ``tries``, the second side runs again with each setting whose difference
+    changes its cache keys, and both sides run with the known edits for a cause.
 
     Raises:
         CannotCompare: there is nothing to report.
@@ -199,8 +199,8 @@ def _parser() -> argparse.ArgumentParser:
         "--try",
         dest="tries",
         action="store_true",
-        help="with --caches: run B again with each setting of A that differs, and both with edits on copies; report "
-        "whether that is a hit",
+        help="with --caches: run B again with each differing setting of A, then both with the known edits, on copies; "
+        "report whether the cache is hit",
     )
     parser.add_argument(
         "--ranks",

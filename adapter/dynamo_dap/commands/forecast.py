@@ -301,10 +301,10 @@ def _of_trial(trial: ForecastTrial) -> Iterator[str]:
         if trial.way is not None:
             yield f"      {verdict(trial)}"
     else:
-        yield f"      {_how_many_serve(trial.served)}"
+        yield f"      {_entries_text(trial.served)}"
 
 
-def _how_many_serve(served: list[ServedRange]) -> str:
+def _entries_text(served: list[ServedRange]) -> str:
     entries = {one.entry for one in served} - {None}
     all_sizes = sum(one.last - one.first + 1 for one in served)
     sizes = sum(one.last - one.first + 1 for one in served if one.entry is not None)

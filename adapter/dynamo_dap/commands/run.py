@@ -30,10 +30,10 @@ def main(arguments: list[str]) -> int:
         return _run_twice(options.python, description, tries=options.tries)
     if options.tries:
         parser.error("--try needs --cold --warm")
-    return _become(options, description)
+    return _replace_process(options, description)
 
 
-def _become(options: argparse.Namespace, description: LaunchDescription) -> NoReturn:
+def _replace_process(options: argparse.Namespace, description: LaunchDescription) -> NoReturn:
     command, variables = launching(options.python, description)
     environment = {**os.environ, **variables}
     if options.trace:

@@ -109,7 +109,7 @@ class Trial:
 
     @property
     def helps(self) -> bool:
-        """Whether the fix lowers the breaks or recompiles and raises neither, or only lowers the graphs.
+        """Whether breaks or recompiles decrease and neither increases, or only the number of graphs decreases.
 
         Without a break, code that ran eagerly may be compiled, which adds graphs.
         """
@@ -163,10 +163,10 @@ class Trial:
         """Return the result as two sentences."""
         return f"{self.verdict}. {self._changes() or 'Graphs, breaks and recompiles are as before'}."
 
-    def in_short(self) -> str:
+    def short_summary(self) -> str:
         """Return the result in a few words."""
         if self.changes_result:
-            return "another result" if self.needs is None else "needs a further check"
+            return "different result" if self.needs is None else "needs a further check"
         return self._changes() or "it does not help"
 
     def _changes(self) -> str:
@@ -258,9 +258,9 @@ class Runner:
     report: Callable[[str], None] = lambda text: None
     """Called with each run's name when it begins."""
     is_cancelled: Callable[[], bool] = lambda: False
-    """Polled while the program runs; any thread."""
+    """Polled while the program runs. May be called on any thread."""
     given: RepeatedInput | None = None
-    """The program's input; None for none."""
+    """The program's input; None if it reads none."""
     recorded: RecordedProgram | None = None
     """The recorded program that the user agreed to run."""
 
@@ -276,7 +276,7 @@ class Runner:
         settings: Sequence[Setting] = (),
         variables: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Run it with other texts instead of some files, with torch settings and environment variables.
+        """Run it with torch settings and environment variables; ``copies`` replaces the contents of files.
 
         ``which`` names the run to ``report``.
 
@@ -392,7 +392,7 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
     before = runner.run(texts, "without the edit")
     if not before.counts.compiles:
         problem = before.errors.strip().splitlines()[-1:] or ["it compiles nothing"]
-        raise CannotTry(f"the program, run again, does not compile anything: {problem[0]}")
+        raise CannotTry(f"the program compiled nothing when it ran again: {problem[0]}")
     reference = None
     if before.status != 0:
         # A function that compiles only with the fix has no compiled result without it.

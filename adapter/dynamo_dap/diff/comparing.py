@@ -239,7 +239,7 @@ class _Records:
     ) -> Iterator[Difference]:
         ids = [one.id, other.id]
         if (one.state, one.backend) != (other.state, other.backend):
-            text = f"{one.name} is {_how(one)} in A and {_how(other)} in B"
+            text = f"{one.name} is {_state_text(one)} in A and {_state_text(other)} in B"
             places = (one.problem_place or one.place, other.problem_place or other.place)
             yield Difference("function", text, function.name, ids, *places)
         elif one.problem is not None and normal_text(one.problem) != normal_text(other.problem or ""):
@@ -261,7 +261,7 @@ class _Records:
             self._comparison.leave_out("the ends of guards that the record cuts off (global state)")
         if any(len(compiled.guards) < compiled.guard_count for compiled in (one, other)):
             self._comparison.leave_out("guards beyond those that a record keeps of a compile")
-        of_a, of_b = (self._worded_alike(compiled.guards) for compiled in (one, other))
+        of_a, of_b = (self._comparable_texts(compiled.guards) for compiled in (one, other))
         left_a, left_b = Counter(of_a.values()), Counter(of_b.values())
         only_a = _guards_with(one.guards, of_a, left_a - left_b)
         only_b = _guards_with(other.guards, of_b, left_b - left_a)
@@ -278,7 +278,7 @@ class _Records:
             diff[:_MOST_LINES],
         )
 
-    def _worded_alike(self, guards: Sequence[Guard]) -> dict[int, str]:
+    def _comparable_texts(self, guards: Sequence[Guard]) -> dict[int, str]:
         """Return the comparable part of each guard, by the guard's number."""
         if self._is_one_torch:
             return {number: self._of_any_rank(normal_guard(guard)) for number, guard in enumerate(guards)}
@@ -405,7 +405,7 @@ def _parts(function: CompiledFunction) -> dict[str, list[Compile]]:
     return parts
 
 
-def _how(compiled: Compile) -> str:
+def _state_text(compiled: Compile) -> str:
     return f"{compiled.state} (backend {compiled.backend})" if compiled.backend else compiled.state
 
 

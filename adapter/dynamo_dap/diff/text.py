@@ -41,7 +41,7 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
         lines += [part_text(part, names) for part in _folded(each.parts)]
         lines += [each.text] if each.text else []
         lines += [f"  {line}" for line in each.diff[:_LINES]]
-        for line in [*lines, *(f"Do ({_tried(each)}): {advice}" for advice in each.advice), *_edit(each)]:
+        for line in [*lines, *(f"Do ({_trial_text(each)}): {advice}" for advice in each.advice), *_edit(each)]:
             console.print(f"  {line}", markup=False)
     if len(found.not_cached) > _MORE:
         console.print(f"\nand {counted(len(found.not_cached) - _MORE, 'other')}: --json")
@@ -61,7 +61,7 @@ def _folded(parts: Sequence[KeyPart]) -> Iterator[KeyPart]:
             yield from (KeyPart(name, *values[1:]) for name in (first, *others))
 
 
-def _tried(missed: NotCached) -> str:
+def _trial_text(missed: NotCached) -> str:
     return "not tried" if missed.tried is None else _TRIED[missed.served_when_tried]
 
 

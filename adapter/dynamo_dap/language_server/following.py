@@ -77,18 +77,18 @@ class RecordFollower:
         newest = None
         for path in _newest_run_first(self._records()):
             if path not in self._programs:
-                self._look_at(path)
+                self._identify(path)
             program = self._programs.get(path)
             if program is None or not any(self._belongs(path, program, root) for root in roots):
                 continue
-            if path == self.path and self._shows_something():
+            if path == self.path and self._has_results():
                 return path
             if self._scan(path).has_finished():
                 return path
             newest = newest or path
         return newest
 
-    def _shows_something(self) -> bool:
+    def _has_results(self) -> bool:
         record = self.record
         return record is not None and any(one.state != TRACING for _, one in record.compiles())
 
@@ -106,7 +106,7 @@ class RecordFollower:
         may_be_its = _is_inside(root, os.path.realpath(program.cwd)) or Path(root).is_file()
         return may_be_its and any(_is_inside(os.path.realpath(source), root) for source in self._scan(path).sources())
 
-    def _look_at(self, path: Path) -> None:
+    def _identify(self, path: Path) -> None:
         try:
             self._programs[path] = program_of(path)
         except UnfinishedRecord:

@@ -152,7 +152,7 @@ def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Tri
     edit = workspace_edit(fix, positions)
     action = CodeAction(fix.title, QUICK_FIX, [diagnostic], edit=edit, is_preferred=False)
     if trial is not None:
-        action.title = f"{fix.title} (tried: {trial.in_short()})"
+        action.title = f"{fix.title} (tried: {trial.short_summary()})"
         action.is_preferred = trial.is_proven
     if trial is not None and trial.changes_result:
         action.disabled, action.edit = CodeActionDisabled(trial.verdict), None

@@ -1,4 +1,4 @@
-"""Writes the report that an editor opens: of a large log the first part at once, and the whole when it was read.
+"""Writes the report that an editor opens: first a part of a large log, then the whole.
 
 Each method runs on a thread of its own, never two at the same time, except ``stop``.
 """
@@ -30,7 +30,7 @@ class ReportPage:
         self._is_stopped = threading.Event()
 
     def begin(self) -> Path:
-        """Write the page, of a log that takes long its first part; return its path.
+        """Write the page, with only the first part of a log that takes long; return its path.
 
         Raises:
             UnreadableRecord: it cannot be read, or the page cannot be written.

@@ -1,7 +1,7 @@
 """Answers the editor's requests from the newest records, and publishes diagnostics.
 
-A trace log that the settings name comes before them. Everything runs on pygls's event loop, which also polls for new
-records.
+A trace log in the settings takes precedence over records. Everything runs on pygls's event loop, which also polls for
+new records.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class RecordServer(LanguageServer):
     # -- following the record --------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Watch from now on."""
+        """Start to watch for new records."""
         await self._ask_for_changes_of_settings()
         await self.read_settings(None)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
@@ -395,7 +395,7 @@ class RecordServer(LanguageServer):
     async def write_report(self) -> str | None:
         """Write the report of the trace log that is set, or of the newest record, as a page; return its path.
 
-        A large log's page is about its first part, and is replaced when the whole log was read.
+        The page of a large log shows its first part until the whole log has been read.
         """
         record, mappings = self._follower.path, self._trace.mappings
         if self._trace.record is not None:
@@ -458,11 +458,11 @@ def make_server() -> RecordServer:
     def did_close(_: types.DidCloseTextDocumentParams) -> None:
         server.publish()
 
-    _add_answers(server)
+    _add_features(server)
     return server
 
 
-def _add_answers(server: RecordServer) -> None:
+def _add_features(server: RecordServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def inlay_hint(params: types.InlayHintParams) -> list[types.InlayHint]:
         return server.inlay_hints(params)

@@ -85,7 +85,7 @@ class Track(Struct, rename="camel", omit_defaults=True):
     """Parents come before their children; the first is the root."""
     times: list[int] = []
     running: list[int] = []
-    """The node that ran from each of ``times`` on."""
+    """For each of ``times``, the node that ran from then on."""
 
 
 class CacheAnswer(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -128,7 +128,7 @@ class Profile(Struct, rename="camel", omit_defaults=True, tag_field="generator",
     cost: int = 0
     """The profiler's own nanoseconds."""
     notices: int = 0
-    """How often it noted something."""
+    """The number of events that the profiler noted."""
     is_cut: bool = False
     """Whether the list of events was cut off; sums are complete."""
     problems: list[str] = []

@@ -80,7 +80,7 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     part: str | None = None
     """The decomposition, pass or lowering without which nothing differs, if known."""
     stages: list[JudgedStage] = []
-    """The compiles that found the wrong stage, each with one stage more."""
+    """The compiles that found the wrong stage; each adds a stage to the one before."""
     operation: str | None = None
     """The first operation that differs."""
     of_operation: Deviation | None = None

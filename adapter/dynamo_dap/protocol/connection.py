@@ -111,9 +111,9 @@ class Connection:
         return self._closed or self._reading_ended
 
     @property
-    def was_taken(self) -> bool:
+    def is_closed_by_program(self) -> bool:
         """Whether the program has closed the socket, not one of the two ends; see ``SocketStream``."""
-        return getattr(self._stream, "was_taken", False)
+        return getattr(self._stream, "is_closed_by_program", False)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class ForecastRun(Struct, rename="camel", omit_defaults=True):
     calls: list[int] = []
     """Sizes to call the function with, in this order."""
     inputs: list[dict[str, int]] = []
-    """Inputs to look up and to call, each by the sizes and integers that change: ``{"x.shape[0]": 3, "n": 7}``."""
+    """Inputs to look up and call, each as the sizes and integers that change: ``{"x.shape[0]": 3, "n": 7}``."""
     warm_up: bool = False
     """Find a few calls after which nothing in the range compiles."""
     declared: list[DeclaredFunction] = []
@@ -68,7 +68,7 @@ class ServedRange(Struct, rename="camel", omit_defaults=True):
 
 
 class Verification(Struct, rename="camel", omit_defaults=True):
-    """What a declaration does in a new process, which runs the program with it."""
+    """The effect of a declaration on a run of the program in a new process."""
 
     compiles: int = 0
     """How often the program compiled the function."""
@@ -98,11 +98,11 @@ class ForecastTrial(Struct, rename="camel", omit_defaults=True):
     problem: str | None = None
     """Why it was impossible, or what the call raised."""
     breaks: bool = False
-    """Whether a graph of the function breaks that does not break without the declaration."""
+    """Whether the declaration adds a graph break to the function."""
     way: Way | None = None
     """The declaration that was tried; None for a list of sizes."""
     verification: Verification | None = None
-    """Set for the declaration with which one entry serves every size, unless the request leaves it out."""
+    """Set for a declaration that makes one entry serve every size, unless the request excludes verification."""
 
 
 class WarmUp(Struct, rename="camel", omit_defaults=True):
@@ -116,7 +116,7 @@ class WarmUp(Struct, rename="camel", omit_defaults=True):
     apart: list[int] = []
     """Proves ``least``: no entry serves two of these sizes."""
     first_is_static: bool = False
-    """Whether ``least`` counts a first call besides these: its entry serves its own size only."""
+    """Whether ``least`` includes one more call, the first, whose entry serves only its own size."""
     failing: dict[str, str] = {}
     """Sizes for which the function raises, each with its exception: no call can warm them up."""
     problem: str | None = None
@@ -124,7 +124,7 @@ class WarmUp(Struct, rename="camel", omit_defaults=True):
 
 
 class SizeForecast(Struct, rename="camel", omit_defaults=True):
-    """The entry for calls with other sizes; everything else equals the newest compiled call."""
+    """The entries that would serve calls with other sizes, all else as in the newest compiled call."""
 
     names: list[str]
     seen: list[int]
@@ -139,9 +139,9 @@ class InputForecast(Struct, rename="camel", omit_defaults=True):
 
     values: dict[str, int]
     entry: str | None = None
-    """The compile id of the entry that serves it before all calls; None: it compiles."""
+    """The compile id of the entry that serves it before any of the calls; None if it would compile."""
     compiled: int | None = None
-    """How many compiles its call caused, after those before it in the list; None without a call."""
+    """How many compiles its call caused, when the inputs are called in order; None if it was not called."""
     problem: str | None = None
     """What the call raised."""
 

@@ -80,11 +80,11 @@ RANK_RUNS = "rankRuns"
 """A session's program runs: it may be paused. No body."""
 RANK_STOPPED = "rankStopped"
 RANK_GOES = "rankGoes"
-"""The user resumes or pauses a rank. The other ranks get it too, and follow."""
+"""The user resumes or pauses a rank. The message goes to the other ranks too, and they do the same."""
 PAUSE_RANK = "pauseRank"
 """Another rank has stopped. No body."""
 WITHDRAW_RANK_PAUSE = "withdrawRankPause"
-"""The user resumes: a rank that has not reached a line yet must not stop there. No body."""
+"""The user resumes: a rank whose pause is still pending must not stop. No body."""
 PRINT_AT_RANK = "tellRank"
 
 

@@ -49,13 +49,13 @@ class SocketStream:
         self._identity = _identity_of(connected)
 
     @property
-    def was_taken(self) -> bool:
+    def is_closed_by_program(self) -> bool:
         """Whether the program has closed the descriptor."""
         return self._socket.fileno() != _CLOSED and _identity_of(self._socket) != self._identity
 
     def read(self) -> bytes:
         """Return the next bytes; ``b""`` also when the socket was reset or closed under the reader."""
-        if self.was_taken:
+        if self.is_closed_by_program:
             return b""
         try:
             if self._is_tcp and _QUICK_ACKNOWLEDGEMENT is not None:
@@ -68,19 +68,19 @@ class SocketStream:
 
     def write(self, data: bytes) -> None:
         """Send all of ``data``."""
-        if self.was_taken:
+        if self.is_closed_by_program:
             raise OSError("the program has closed the socket")
         self._socket.sendall(data)
 
     def abandon(self) -> None:
         """Close this process's descriptor, but leave the connection to the parent process."""
-        if self.was_taken:
+        if self.is_closed_by_program:
             self._socket.detach()
         self._socket.close()
 
     def close(self) -> None:
         """Shut the socket down, which wakes its reader, then close it."""
-        if self.was_taken:
+        if self.is_closed_by_program:
             self._socket.detach()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

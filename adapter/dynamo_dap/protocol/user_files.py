@@ -62,7 +62,7 @@ def why_not_a_program(path: Path | str) -> str | None:
         if not stat.S_ISDIR(mode):
             _check_regular(mode, path)
     except FileNotFoundError:
-        # Some names are not files, such as "pytest": running it reports what is missing.
+        # A name such as "pytest" is not a file: running it reports what is missing.
         return None
     except OSError as error:
         return error.strerror or str(error)

@@ -38,7 +38,7 @@ def _texts(problem: ExportProblem) -> tuple[str, str]:
                 "declare this size so in dynamic_shapes (Dim.AUTO lets torch choose), or change the line",
             )
     return (
-        f"The export assumed that {problem.subject}, which depends on data: the program refuses other data",
+        f"The export assumed that {problem.subject}, which depends on data: other data is an error in the program",
         "say so in the program with torch._check"
         if _NOT_PYTHON.search(problem.subject)
         else f"say so in the program: torch._check({problem.subject})",

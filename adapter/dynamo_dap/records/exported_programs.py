@@ -70,7 +70,7 @@ def read_exported_programs(path: Path) -> list[ExportedProgram]:
     except OSError as error:
         raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
     except (zipfile.BadZipFile, msgspec.MsgspecError, LookupError, TypeError, AttributeError, ValueError) as error:
-        raise UnreadableRecord(f"{path} has an unknown form for a file of torch.export: {error}") from None
+        raise UnreadableRecord(f"{path} is not in the format of torch.export: {error}") from None
 
 
 def _program(name: str, text: bytes) -> ExportedProgram:

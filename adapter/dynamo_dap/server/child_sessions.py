@@ -53,18 +53,20 @@ async def start_session(
 
     ``meeting``: where ranks that stop together meet. Raises ``RequestFailed``, ``TimeoutError``.
     """
-    await client.start_debugging({**_how(given, meeting), "name": name, "connect": _as_configured(target)})
+    await client.start_debugging(
+        {**_inherited_arguments(given, meeting), "name": name, "connect": _as_configured(target)}
+    )
 
 
 async def start_session_of_program(
     client: Client, given: dict[str, object], name: str, target: HandedOverTarget, meeting: ConnectTarget | None
 ) -> None:
     """Make the client start a session for a program that connected by itself; ``target`` has its connection."""
-    how = _how(given, meeting)
+    how = _inherited_arguments(given, meeting)
     await client.start_debugging({**how, "name": name, "handedOver": msgspec.to_builtins(target)})
 
 
-def _how(given: dict[str, object], meeting: ConnectTarget | None) -> dict[str, object]:
+def _inherited_arguments(given: dict[str, object], meeting: ConnectTarget | None) -> dict[str, object]:
     how = {key: value for key, value in given.items() if key not in _OF_THE_PARENT and key[:2] != "__"}
     if meeting is not None:
         how["meeting"] = _as_configured(meeting)

@@ -305,7 +305,7 @@ class AdoptedDebugpy(EagerSide):
         if not event.event.startswith("debugpy") and not _is_telemetry(event):
             self._events.take(backend, event)
 
-    async def bring_agent(self, options: SessionOptions, address: str, token: str) -> None:
+    async def inject_agent(self, options: SessionOptions, address: str, token: str) -> None:
         """Begin the session with debugpy, and make the program connect its agent to ``address``.
 
         Raises:
@@ -328,7 +328,7 @@ class AdoptedDebugpy(EagerSide):
             if not self._initialized.is_set():
                 text = refused.result() if refused.done() else "debugpy's adapter was not ready"
                 raise StartRefused(ErrorId.CANNOT_ATTACH, f"the program's debugpy did not accept the debugger: {text}")
-            await connection.request("evaluate", _bringing(address, token), timeout=timeout)
+            await connection.request("evaluate", _injection(address, token), timeout=timeout)
         except (RequestFailed, TimeoutError) as error:
             text = f"the debug agent could not be loaded into the program: {error}"
             raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
@@ -344,7 +344,7 @@ class AdoptedDebugpy(EagerSide):
         self.backend = self._coming
 
 
-def _bringing(address: str, token: str) -> dict[str, str]:
+def _injection(address: str, token: str) -> dict[str, str]:
     load = f"__import__('runpy').run_path({ENTRY!r}, run_name='dynamo_dap_entry')"
     return {"expression": f"{load}['inject']({address!r}, {token!r})", "context": "repl"}
 

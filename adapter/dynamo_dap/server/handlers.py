@@ -160,7 +160,7 @@ async def restart(session: Session, arguments: _RestartArguments) -> None:
     await _discard(session)
     debuggee = session.new_debuggee(StartMethod.LAUNCH, job.name)
     try:
-        await session.start(debuggee, _bring_up(session, debuggee, job))
+        await session.start(debuggee, _launch_again(session, debuggee, job))
     except BaseException:
         session.fail_start("The program could not be started again.")
         raise
@@ -198,7 +198,7 @@ async def _discard(session: Session) -> None:
     old.close()
 
 
-async def _bring_up(session: Session, debuggee: Debuggee, job: Job) -> None:
+async def _launch_again(session: Session, debuggee: Debuggee, job: Job) -> None:
     await starting.launch(debuggee, job, session.client, session.given)
     session.breakpoints.forget_process()
     for remembered in session.breakpoints.in_force():
@@ -219,7 +219,7 @@ async def _set_again(session: Session, debuggee: Debuggee, remembered: Remembere
             continue
         answers.append((backend, raw))
     if answers:
-        _say_changed(session, session.breakpoints.merge(remembered, answers).breakpoints)
+        _report_changed(session, session.breakpoints.merge(remembered, answers).breakpoints)
 
 
 @broadcasts("setBreakpoints", SetBreakpointsArguments)
@@ -280,10 +280,10 @@ def _remember(
     def meanwhile(reason: str) -> object:
         return session.breakpoints.pending(remembered, reason)
 
-    return Sharing(merge, remembered.share, meanwhile, lambda body: _say_changed(session, body.breakpoints))
+    return Sharing(merge, remembered.share, meanwhile, lambda body: _report_changed(session, body.breakpoints))
 
 
-def _say_changed(session: Session, breakpoints: Sequence[Breakpoint] | None) -> None:
+def _report_changed(session: Session, breakpoints: Sequence[Breakpoint] | None) -> None:
     for each in breakpoints or ():
         session.client.event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=each))
 

@@ -181,7 +181,7 @@ async def _connect_to_debugpy(
     listener = AgentListener()
     try:
         token = listener.expect(debuggee.adopt_agent)
-        await debuggee.adopt_debugpy(given, connection).bring_agent(options, listener.address, token)
+        await debuggee.adopt_debugpy(given, connection).inject_agent(options, listener.address, token)
         if not await until_any(options.launch_timeout, debuggee.agent_connected.wait()):
             seconds = f"{options.launch_timeout:g} s"
             text = f"the debug agent that was loaded into the program did not connect within {seconds}"

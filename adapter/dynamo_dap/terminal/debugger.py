@@ -209,7 +209,7 @@ class Debugger:
             self._take_continued(None if everything else thread_id)
 
     def leave_inner_frames(self) -> bool:
-        """Step out to the selected frame; return whether it is still at the line of the call.
+        """Step out to the selected frame; return whether the thread is still at the line of the call.
 
         If the line has ended, or the thread stops elsewhere, show that stop.
         """
@@ -401,7 +401,7 @@ class Debugger:
         return self.client.scopes(self.frame().id)
 
     def children(self, reference: int, *, at_most: int | None = None) -> list[Variable]:
-        """Return the variables behind a reference, none behind 0; a server may give more than ``at_most``."""
+        """Return the variables of a reference, none for 0. The server may send more than ``at_most``."""
         return self.client.variables(reference, count=at_most) if reference else []
 
     def select_frame(self, number: int) -> None:
@@ -431,7 +431,7 @@ class Debugger:
             self.show_frame()
 
     def current_path(self) -> str | None:
-        """Return the file for a bare line number: the selected frame's, or the program's."""
+        """Return the file that a line number without a file refers to: the selected frame's, or the program's."""
         if self.thread_id is not None and self.frames():
             source = self.frame().source
             if source is not None and source.path:
@@ -472,7 +472,7 @@ class Debugger:
         return self.prompt.displays.setdefault(self._function(), Displays())
 
     def value_to_display(self, expression: str) -> str:
-        """Evaluate without side effects; show a failure as its reason."""
+        """Evaluate without side effects; return the text of the error if that fails."""
         try:
             return self.client.evaluate(expression, self.frame_id(), "watch").result
         except RequestFailed as failed:
@@ -499,7 +499,7 @@ class Debugger:
         self.screen.excerpt(self.frame_lines(), frame, marks, around=around, context=context, only=only)
 
     def _context_of_stop(self, frame: StackFrame) -> int:
-        """Return the number of lines to show: few after a step within a function, which is on the screen already."""
+        """Return the number of lines to show: few after a step in a function that is still on the screen."""
         before, self._last_shown = self._last_shown, (frame.name, frame.source.path if frame.source else None)
         if self._steps_by_instruction:
             return 0

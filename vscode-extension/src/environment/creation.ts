@@ -7,8 +7,8 @@ const BY_PYTHON_EXTENSION = "python.createEnvironment";
 const NAME = ".venv";
 
 /**
- * Makes an environment in the workspace folder of `scope`, which later starts find by themselves. Torch is the user's to
- * choose: the command that installs it stands ready in the terminal.
+ * Makes an environment in the workspace folder of `scope`, where later starts look for one. The terminal then shows the
+ * command that installs torch, but does not run it: the user chooses the version.
  */
 export async function createEnvironment(python: readonly string[], scope: vscode.Uri | undefined): Promise<void> {
     if ((await vscode.commands.getCommands(true)).includes(BY_PYTHON_EXTENSION)) {

@@ -1,4 +1,4 @@
-/** "Plot Log Messages": what the expressions in log messages gave, hit by hit, while the program runs on. */
+/** "Plot Log Messages": plots the values of expressions in log messages, hit by hit, while the program runs. */
 
 import * as vscode from "vscode";
 

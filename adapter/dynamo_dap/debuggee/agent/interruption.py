@@ -295,7 +295,7 @@ class _Watchdog:
             self._wakes_at = deadline
             self._condition.notify()
 
-    def _look_at_guards(self, now: float) -> None:
+    def _check_guards(self, now: float) -> None:
         for guard, idle in list(self._guards.items()):
             guard.look(now)
             self._guards[guard] = 0 if guard.is_busy else idle + 1
@@ -320,7 +320,7 @@ class _Watchdog:
                 due = [work for work, deadline in self._deadlines.items() if deadline <= now]
                 for work in due:
                     del self._deadlines[work]
-                self._look_at_guards(now)
+                self._check_guards(now)
             for work in due:
                 work.time_out()
 

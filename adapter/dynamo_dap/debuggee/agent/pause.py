@@ -112,7 +112,7 @@ class Pause:
             self._unfinished[work.seq] = work
         self._queue.put(work)
 
-    def get_stuck(self, work: Work) -> bool:
+    def refuse_others(self, work: Work) -> bool:
         """Refuse all other requests to the thread, which is stuck in ``work``; return False if the work has ended."""
         with self._lock:
             if work.seq not in self._unfinished:

@@ -23,7 +23,7 @@ class NoArguments(Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class AndThen:
+class AfterResponse:
     """A handler returns this to run a function after its response has been sent: events follow their response."""
 
     action: Callable[[], object]

@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.pause import Pause, Reply, Work, busy_text
-from dynamo_dap.debuggee.agent.requests import HANDLERS, AndThen, AnsweredLater, Handler
+from dynamo_dap.debuggee.agent.requests import HANDLERS, AfterResponse, AnsweredLater, Handler
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, WriteRefused, text_of_raised
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.connection import Connection
@@ -89,8 +89,8 @@ class AgentReceiver:
                 if handler.owner is None
                 else handler.run(self._agent, None, arguments)
             )
-            reply.respond(found.body if isinstance(found, AndThen) else found)
-            if isinstance(found, AndThen):
+            reply.respond(found.body if isinstance(found, AfterResponse) else found)
+            if isinstance(found, AfterResponse):
                 found.action()
 
         self._answering_failures(serve, reply, request)
@@ -112,7 +112,7 @@ class AgentReceiver:
             self._answering_failures(serve, reply, request, work.interruptible)
 
         def report_stuck() -> None:
-            if pause.get_stuck(work):
+            if pause.refuse_others(work):
                 reply.refuse(f"no answer within {seconds:g} s: {busy_text(work)}", error_id=ErrorId.THREAD_STUCK)
 
         work.run, work.on_stuck = run, report_stuck

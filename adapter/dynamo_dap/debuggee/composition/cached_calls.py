@@ -88,8 +88,8 @@ class CachedCallStops:
             by_line = breakpoints.lines_in(path)
             if by_line and any(one.mode is None for line in by_line.keys() & traced for one in by_line[line]):
                 return True
-        names = {_bare(name) for name in functions}
-        if any(_bare(entry.name) in names for entry in breakpoints.functions):
+        names = {_last_part(name) for name in functions}
+        if any(_last_part(entry.name) in names for entry in breakpoints.functions):
             return True
         return any(entry.variable.function in functions for entry in breakpoints.data_in_traces)
 
@@ -126,7 +126,7 @@ class CachedCallStops:
         version = self._host.breakpoints.version
         before = known if isinstance(known, TracedCall) else None
         known_call = before if before is not None and before.version == version else None
-        is_owed = self._stops.visits.are_owed(call.frame.f_back)
+        is_owed = self._stops.visits.may_reach_reported(call.frame.f_back)
         if known_call is not None and not is_owed and self._passes(call, known_call):
             self._note_begun(call, known_call)
             return known_call
@@ -137,8 +137,8 @@ class CachedCallStops:
         try:
             self._report_not_valid(call, PATHS.why_not_valid(call))
             run = CallRun(self._host, call, traced)
-            with self._learning(traced), self._logs.coming_from(attempt):
-                if not self._walked(run, before, attempt):
+            with self._learning(traced), self._logs.continuing(attempt):
+                if not self._walk_saved_trace(run, before, attempt):
                     self._trace(run, before)
             self._note_begun(call, traced or known_call)
             if UNPROVEN.take_shown() and not serves_another_graph(call):
@@ -167,14 +167,14 @@ class CachedCallStops:
 
     def wants_compiled(self, code: types.CodeType) -> bool:
         """Return whether to note the call whose compile generated ``code``."""
-        return self._logs.take_unkept(code) and self.are_compiled_wanted()
+        return self._logs.take_unsaved(code) and self.are_compiled_wanted()
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
         """Replay the part before the graph break, without a stop: the call has stopped there already."""
         # The breakpoints have stopped, counted and logged this call already: predictions are learned in the next one.
         traced = TracedCall(_NEVER, call, None)
         try:
-            with self._learning(traced), self._logs.coming_from(self._attempt_before(call)):
+            with self._learning(traced), self._logs.continuing(self._attempt_before(call)):
                 self._trace(CallRun(self._host, call, traced, stops=False), None)
             self._note_begun(call, traced)
         except FeatureMissing as problem:
@@ -185,7 +185,7 @@ class CachedCallStops:
             return None
         return traced
 
-    def _walked(self, run: ReplayRun, known: TracedCall | None, before: Attempt | None) -> bool:
+    def _walk_saved_trace(self, run: ReplayRun, known: TracedCall | None, before: Attempt | None) -> bool:
         """Walk through the saved trace of the cache entry instead of a replay; False if none fits."""
         kept, call = known.kept if known is not None else None, run.call
         if kept is None or kept.is_dropped:
@@ -205,7 +205,7 @@ class CachedCallStops:
         complete = run_replay(run, keep=traced is not None and traced.kept is None)
         final = self._stops.visits.final_visits()
         if traced is not None and final is not None:
-            traced.leave_out_abandoned(final)
+            traced.drop_abandoned_visits(final)
         if complete is None or traced is None:
             return
         taken = self._logs.take(complete.output)
@@ -248,7 +248,7 @@ class CachedCallStops:
 
     def has_begun(self, code: types.CodeType) -> bool:
         """Return whether a call of ``code`` has begun whose end matters to a step or to the history."""
-        return self._logs.begun.has(code) or self._logs.leads_from(code)
+        return self._logs.begun.has(code) or self._logs.is_continued_by(code)
 
     def ended(self, frame: types.FrameType) -> None:
         """Forget the call that ``frame`` ran, and the calls inside it."""
@@ -428,7 +428,7 @@ class TracedCall:
                 self.visits.append(visit)
                 self._keys.append((breakpoint.id, id(frame.code), frame.index))
 
-    def leave_out_abandoned(self, final: Counter[VisitKey]) -> None:
+    def drop_abandoned_visits(self, final: Counter[VisitKey]) -> None:
         """Keep the visits of the last attempt: functions inlined only in earlier attempts are traced by themselves."""
         left = Counter(final)
         kept = []
@@ -444,5 +444,5 @@ class TracedCall:
         self._graph.close()
 
 
-def _bare(name: str) -> str:
+def _last_part(name: str) -> str:
     return name.rpartition(".")[2]

@@ -196,13 +196,13 @@ class CompileTimeEngine:
         return self._progress
 
     def _point(self, frame: TracedFrame, progress: TraceProgress, came_from: int | None = None) -> TracePoint:
-        """Return a frame's point; ``came_from`` is the result of ``TraceProgress.comes_from``."""
+        """Return a frame's point; ``came_from`` is the result of ``TraceProgress.note_visit``."""
         filename = frame.path
         is_wanted = not self._host.options.just_my_code or is_user_file(filename)
         index = frame.index
         facts = self._facts.of(frame)
         if came_from is None:
-            came_from = progress.comes_from(frame, index)
+            came_from = progress.note_visit(frame, index)
         begins_line = facts.begins_line(index, came_from)
         return TracePoint(
             frame=frame,
@@ -222,7 +222,7 @@ class CompileTimeEngine:
         if self._host.is_holding:
             return
         index, facts = frame.index, self._facts.of(frame)
-        came_from = progress.comes_from(frame, index)
+        came_from = progress.note_visit(frame, index)
         step = self._host.steps.current()
         if index not in facts.line_starts and (step is None or passes_within_line(step, frame)):
             return

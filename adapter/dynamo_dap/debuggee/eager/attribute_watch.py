@@ -144,9 +144,9 @@ class AttributeWatch(ChainingTracer):
             self._has_seen_threads = _has_other_threads()
             self._starts.before(threading.Thread, "start", self._note_thread)
         if threading.get_ident() == threading.main_thread().ident:
-            self._put_in()
+            self._watch_running_calls()
         else:
-            call_on_main_thread(self._put_in)
+            call_on_main_thread(self._watch_running_calls)
 
     def close(self) -> None:
         """Watch nothing. The trace function removes itself at its next event."""
@@ -175,7 +175,7 @@ class AttributeWatch(ChainingTracer):
 
     # -- tracing ---------------------------------------------------------------------------------------------------
 
-    def _put_in(self) -> None:
+    def _watch_running_calls(self) -> None:
         for frame in walk(sys._getframe()):
             if frame.f_code.co_firstlineno in self._lines:
                 self._watch_call(frame)

@@ -67,7 +67,7 @@ class DebugpyDebugger:
         host, _, port = address.rpartition(":")
         pydevd_internals.connect(host.strip("[]"), int(port), token, own_package=_OWN_PACKAGE, greet=greet)
         pydevd_memory.forget_earlier_sessions()
-        self._take_up()
+        self._install_hooks()
 
     def adopt(self) -> None:
         """Use a debugpy that debugs this process already.
@@ -79,7 +79,7 @@ class DebugpyDebugger:
         if pydevd_internals.debugger() is None:
             raise pydevd_internals.DebugpyMissing("debugpy has stopped debugging this process")
         pydevd_internals.adopt(_OWN_PACKAGE)
-        self._take_up()
+        self._install_hooks()
 
     def _load(self) -> None:
         pydevd_internals.load()
@@ -89,11 +89,11 @@ class DebugpyDebugger:
         )
         install_names()
         if pydevd_internals.uses_monitoring():
-            own_tracers.give_bdb_a_free_tool()
+            own_tracers.move_bdb_to_free_tool()
         else:
             own_tracers.install(lambda text: self._agent.print(text, "important"))
 
-    def _take_up(self) -> None:
+    def _install_hooks(self) -> None:
         self._handing_over = handing_over = StepSharing(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
@@ -106,12 +106,12 @@ class DebugpyDebugger:
         presentation = Presentation(lambda: self._agent.is_for_vs_code)
         if not pydevd_variables.present_values(presentation, lambda: self.is_active):
             self._agent.print(
-                "dynamo-dap: values look as debugpy shows them: this version of debugpy is not known\n",
+                "dynamo-dap: values are shown as debugpy shows them: this version of debugpy is unknown\n",
                 "console",
             )
         elif not pydevd_variables.add_scopes(presentation):
             self._agent.print(
-                "dynamo-dap: kernels of Triton have no scope of their program: this version of debugpy is not known\n",
+                "dynamo-dap: frames of Triton kernels do not show their program: this version of debugpy is unknown\n",
                 "console",
             )
         _leave_in_forks(self)
@@ -156,7 +156,7 @@ class DebugpyDebugger:
     def report_uncaught(self, error: BaseException) -> None:
         """Report that ``error`` is about to end the program."""
         if self.is_active and not self._has_stopped_for(error, UNCAUGHT):
-            # If traced, debugpy's own code between its decision and the stop would stop first (Python 3.12).
+            # Python 3.12 would stop in debugpy's own code, between its decision and the stop, if that were traced.
             with self.disabled_on_this_thread():
                 pydevd_internals.report_uncaught(error)
 
@@ -202,7 +202,7 @@ class DebugpyDebugger:
         return self.is_active and pydevd_internals.holds_this_thread()
 
     def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
-        """Pass a step on to debugpy, too, or cancel debugpy's step."""
+        """Begin ``step`` in debugpy too; without a step, cancel debugpy's."""
         if not self.is_active:
             return
         if step is None:

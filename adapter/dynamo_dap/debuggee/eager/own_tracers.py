@@ -45,12 +45,12 @@ def install(report: Callable[[str], None]) -> None:
     _notice_functions_set_in_c()
 
 
-def give_bdb_a_free_tool() -> None:
+def move_bdb_to_free_tool() -> None:
     """Let ``pdb.set_trace()`` work on Python 3.14 and newer, where ``bdb`` needs debugpy's monitoring tool."""
-    when_imported("bdb", _choose_its_tool)
+    when_imported("bdb", _patch_bdb)
 
 
-def _choose_its_tool() -> None:
+def _patch_bdb() -> None:
     tracer = getattr(sys.modules["bdb"], "_MonitoringTracer", None)
     if tracer is not None:
         tracer._tool_id = property(_tool_of, lambda tracer, tool: None)

@@ -55,7 +55,7 @@ def load() -> None:
         try:
             importlib.import_module("debugpy.server")
             importlib.import_module("pydevd")
-            _look_at_started_threads_only()
+            _hide_unstarted_threads()
         except ModuleNotFoundError as error:
             if error.name != "debugpy":
                 raise DebugpyMissing(f"debugpy cannot be imported: {error}") from None
@@ -359,7 +359,7 @@ def _started_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.ident is not None]
 
 
-def _look_at_started_threads_only() -> None:
+def _hide_unstarted_threads() -> None:
     """Hide threads from pydevd until they have an identifier.
 
     Otherwise pydevd writes an error to stderr and ignores the thread: steps and pauses there would have no effect.

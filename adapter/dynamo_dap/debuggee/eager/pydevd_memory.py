@@ -92,15 +92,15 @@ def _lines_known_to(monitoring: Any) -> dict[types.CodeType, object]:
     """Return pydevd's dictionary of the lines of code objects, which is the default argument of a C function."""
     code = next(iter(monitoring._code_to_func_code_info_cache), None)
     if code is None:  # there was no session yet
-        code = _have_one_noted(monitoring)
+        code = _note_example(monitoring)
     for found in gc.get_referrers(code):
         if type(found) is dict and type(found.get(code)).__name__ == "_CodeLineInfo":
             return found
     raise AttributeError("the lines of monitored code are not where they are expected")
 
 
-def _have_one_noted(monitoring: Any) -> types.CodeType:
-    code = _have_one_noted.__code__
+def _note_example(monitoring: Any) -> types.CodeType:
+    code = _note_example.__code__
     asked = types.SimpleNamespace(mtime=0, get_cache_file_type=dict[Any, Any], get_file_type=lambda *_: _LIBRARY_FILE)
     holder = monitoring.GlobalDebuggerHolder
     before, holder.global_dbg = holder.global_dbg, asked

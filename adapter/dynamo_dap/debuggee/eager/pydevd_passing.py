@@ -78,13 +78,13 @@ def _none(*_: object) -> None:
 
 _counting_at: Callable[[types.FrameType, bool], Counting | None] = _none
 _latest = threading.local()
-"""``breakpoint``: the one whose message the thread has handled, and whether a trace had reported it."""
+"""``breakpoint``: the last breakpoint whose log message this thread handled, and whether a trace had reported it."""
 
 
 def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
-    """Skip breakpoints without a condition while ``is_wanted``, called on the thread that reaches one.
+    """Skip breakpoints without a condition while ``is_wanted`` returns true.
 
-    For the life of the process; the ``is_wanted`` of the last call counts.
+    The thread that reaches a breakpoint calls it. Lasts for the life of the process; a later call replaces it.
     """
     global _are_unconditional_off
     _are_unconditional_off = is_wanted
@@ -92,9 +92,9 @@ def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
 
 
 def pass_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Skip all breakpoints where ``is_passed``, called with the frame that reaches one: also conditions and messages.
+    """Skip all breakpoints in frames for which ``is_passed`` returns true, with their conditions and log messages.
 
-    For the life of the process; the ``is_passed`` of the last call counts.
+    Lasts for the life of the process; a later call replaces ``is_passed``.
     """
     global _is_frame_passed
     _is_frame_passed = is_passed
@@ -108,8 +108,8 @@ def pass_reported(
     """Skip breakpoints that have been reported, and count the hits of the others where the agent counts its own.
 
     ``take_reported`` is called once for each, with its frame and whether it is a function breakpoint. ``counting_at``
-    returns the agent's breakpoint there, whose count has the hits in traces, too. For the life of the process; the
-    functions of the last call count.
+    returns the agent's breakpoint there, whose count includes the hits in traces. Lasts for the life of the process; a
+    later call replaces both functions.
     """
     global _take_reported, _counting_at
     _take_reported, _counting_at = take_reported, counting_at
@@ -204,7 +204,7 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
 
 
 def _continue_step_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Continue a step that would end in a frame that ``is_passed``, before debugpy reports or holds it."""
+    """Continue a step that would end in a frame that ``is_passed`` accepts, before debugpy reports or holds it."""
     if hasattr(pydb.set_suspend, "is_of_passing"):
         return
 
@@ -220,7 +220,10 @@ _LEAVING_RESTORED_STATE = "steps_of_dynamo_dap"
 
 
 def continue_steps_in_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Continue a step that would end where ``is_passed`` to the next line of the frame. For the life of the process."""
+    """Continue a step that would end in a frame that ``is_passed`` accepts, to the frame's next line.
+
+    Lasts for the life of the process.
+    """
     pydb = pydevd_internals.debugger()
     if hasattr(pydb, _LEAVING_RESTORED_STATE):
         return
@@ -239,14 +242,14 @@ def _command(name: str) -> int:
 def _continue_steps(
     pydb: Any, is_passed: Callable[[types.FrameType], bool], set_step: Callable[[Any, types.FrameType], None]
 ) -> None:
-    """Call ``set_step`` instead of ending a step in a frame that ``is_passed``."""
+    """Call ``set_step`` instead of ending a step in a frame that ``is_passed`` accepts."""
     set_suspend, wait = pydb.set_suspend, pydb.do_wait_suspend
     names = ("CMD_STEP_INTO", "CMD_STEP_OVER", "CMD_STEP_RETURN")
     steps = {_command(name + suffix) for name in names for suffix in ("", "_MY_CODE")}
     ending = threading.local()
 
     def suspend_unless_passed(thread: object, stop_reason: int, *args: object, **kwargs: object) -> None:
-        # ``do_wait_suspend`` gets the frame, which decides.
+        # ``do_wait_suspend`` gets the frame, and asks ``is_passed``.
         if stop_reason in steps and thread is threading.current_thread():
             ending.step = lambda: set_suspend(thread, stop_reason, *args, **kwargs)
         else:
@@ -268,6 +271,6 @@ def _continue_steps(
 
 
 def forget_filtered() -> None:
-    """Check code again that a step has skipped: breakpoints stop in it. Runs on any thread."""
+    """Make debugpy check again code that a step has skipped, so that breakpoints stop in it. Runs on any thread."""
     sys.modules["pydevd"].global_cache_skips.clear()
     sys.modules["pydevd"].global_cache_frame_skips.clear()

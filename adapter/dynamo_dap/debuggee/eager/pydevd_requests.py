@@ -209,7 +209,7 @@ class _Served:
         self._request = request
         # Each row may take as long as any other request.
         seconds = _seconds() * (_ROWS_AT_MOST + 1 if self._has_rows else 1)
-        self._work = Interruptible(seconds, self._get_stuck)
+        self._work = Interruptible(seconds, self._answer_stuck)
         self.is_answered = False
         self._is_over = False
         self._was_stuck = False
@@ -258,7 +258,7 @@ class _Served:
     def _refuse(self, text: str) -> None:
         refuse(self._py_db, self._request.seq, self._request.command, text)
 
-    def _get_stuck(self) -> None:
+    def _answer_stuck(self) -> None:
         """Answer that the time is up, while the work continues. Runs on the watchdog's thread."""
         text = (
             f"{self._name} still runs in this thread, in a call that cannot be interrupted; try again when it has ended"
@@ -283,10 +283,10 @@ def _refuse_bad_conditions() -> None:
     """Refuse invalid conditions when they are set; pydevd notices them only at each hit."""
     processor = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json").PyDevJsonCommandProcessor
     for name in ("on_setbreakpoints_request", "on_setfunctionbreakpoints_request"):
-        setattr(processor, name, _without_bad_ones(getattr(processor, name)))
+        setattr(processor, name, _without_bad_conditions(getattr(processor, name)))
 
 
-def _without_bad_ones(handle: Callable[..., Any]) -> Callable[..., object]:
+def _without_bad_conditions(handle: Callable[..., Any]) -> Callable[..., object]:
     @functools.wraps(handle)
     def on_request(self: Any, py_db: object, request: Any) -> object:
         asked = request.arguments.breakpoints or []

@@ -1,7 +1,7 @@
 """Finds cached calls of compiled functions that may stop, when their generated code begins.
 
 ``agent.engine.CachedCalls`` decides before the code runs whether such a call stops. A newly compiled call could already
-stop in its trace; here it is only noted, if a feature wants that. One ``CallEntries`` for each engine; its decisions
+stop in its trace, so it is only noted, for features that ask for it. One ``CallEntries`` for each engine; its decisions
 run on the program's threads.
 """
 
@@ -66,17 +66,17 @@ class CallEntries:
             return False
         code = generated.code_if_alive
         if self._are_wanted and (
-            self._stops_in(generated) or (self._cached_calls.are_traced() and self._leads_on(generated))
+            self._stops_in(generated) or (self._cached_calls.are_traced() and self._leads_to_stop(generated))
         ):
             return True
         return code is not None and self._cached_calls.has_begun(code)
 
-    def _leads_on(self, generated: GeneratedCode) -> bool:
+    def _leads_to_stop(self, generated: GeneratedCode) -> bool:
         decided_at = self._host.breakpoints.version, generated.codes.count
         if generated.leading_decided_at != decided_at:
             generated.leading_decided_at = decided_at
-            generated.leads_on = any(self._stops_in(each) for each in generated.after_break)
-        return generated.leads_on
+            generated.leads_to_stop = any(self._stops_in(each) for each in generated.after_break)
+        return generated.leads_to_stop
 
     def _stops_in(self, generated: GeneratedCode) -> bool:
         assert self._cached_calls is not None, "calls are wanted"
@@ -113,12 +113,12 @@ class CallEntries:
         return cached_calls.are_traced() and cached_calls.only_counts(code, generated.facts)
 
     def are_followed(self, generated: GeneratedCode) -> bool:
-        """Return whether to report the end of a call that runs ``generated``: its begin was noted."""
+        """Return whether to report the end of a call that runs ``generated``: its start was noted."""
         code = generated.code_if_alive
         return self._cached_calls is not None and code is not None and self._cached_calls.has_begun(code)
 
     def passes(self, generated: GeneratedCode) -> bool:
-        """Count a cached call for hit counts, and as a call; return False if a hit count makes it stop."""
+        """Count a cached call, and its breakpoints' hits; return False if a hit count makes it stop."""
         if generated.only_counts:
             cached_calls, facts = self._cached_calls, generated.facts
             if cached_calls is None or facts is None or not cached_calls.count(facts):
@@ -137,7 +137,7 @@ class CallEntries:
 
     @property
     def was_traced_to_break(self) -> bool:
-        """Whether this thread's call was traced up to its graph break, in a compile or replay. A saved trace is not."""
+        """Whether a compile or a replay has traced this thread's call up to its graph break; not a saved trace."""
         return self.number == 0 or bool(getattr(self._thread, "is_first_replay", False))
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:

@@ -130,7 +130,7 @@ class RunTimeEngine:
             return
         if MARKERS.problem is None:
             self._marker_hook.install()
-        self._wants = wants = self._what_is_wanted()
+        self._wants = wants = self._wanted_events()
         if self._host.options.run_time or wants.calls:
             self._recorder.install()
         if wants.notification:
@@ -148,7 +148,7 @@ class RunTimeEngine:
         if self._host.steps.current() is not None:
             self._watch_own_stack()
 
-    def _what_is_wanted(self) -> _Wants:
+    def _wanted_events(self) -> _Wants:
         host = self._host
         cached_calls, gradients = self._calls.update_hooks(), self._gradients.update_hooks()
         now = _Wants(
@@ -232,7 +232,7 @@ class RunTimeEngine:
             known.hits += self.counts_calls
             self._events.passes(known, code)
             return
-        self._drop_step_that_ran_off()
+        self._drop_unwound_step()
         generated = self.codes.add(code)
         generated.hits += self.counts_calls
         is_noted = self._calls.about_to_run(generated)
@@ -250,7 +250,7 @@ class RunTimeEngine:
             if self._events.problem is not None:
                 self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")
 
-    def _drop_step_that_ran_off(self) -> None:
+    def _drop_unwound_step(self) -> None:
         """Drop the frame of a step that ended by an exception, since that emits no event."""
         step = self._host.steps.current()
         if step is None or not isinstance(step.origin, Origin) or step.origin.frame is None:
@@ -273,13 +273,13 @@ class RunTimeEngine:
             # This runs at each instruction of code with a breakpoint: keep it fast.
             if stops is None:
                 return
-            if stops and not (stops := self._conditions.not_surely_false(stops, generated, frame, offset)):
+            if stops and not (stops := self._conditions.possibly_true(stops, generated, frame, offset)):
                 return
         index = generated.table.index_of_start.get(offset)
         if index is None or index < generated.entry:
             return
         if wants.everything:
-            self._look_at_everything(generated, frame, index, wants)
+            self._record_instruction(generated, frame, index, wants)
             step = self._host.steps.current()
             if step is not None and begins_rest(step, generated, frame, index):
                 self._host.eager_debugger.step_into_next_call()
@@ -315,7 +315,7 @@ class RunTimeEngine:
         step = self._host.steps.current()
         return step is not None and isinstance(step.origin, Origin)
 
-    def _look_at_everything(self, generated: GeneratedCode, frame: types.FrameType, index: int, wants: _Wants) -> None:
+    def _record_instruction(self, generated: GeneratedCode, frame: types.FrameType, index: int, wants: _Wants) -> None:
         if self._crash.is_on:
             self._crash.record(generated, index)
         if wants.raises:

@@ -117,7 +117,7 @@ def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: in
 
 @functools.lru_cache(maxsize=256)
 def _compiled_condition(expression: str) -> _Condition | None:
-    """Return a condition ready to run; None for one with its own scopes, or a broken one."""
+    """Compile a condition; None if it does not parse or has scopes of its own, such as a lambda."""
     try:
         tree = ast.parse(expression.strip(), "<condition>", "eval")
     except SyntaxError:
@@ -170,7 +170,7 @@ def assign(values: FrameValues, target: str, expression: str) -> Value:
     if any(isinstance(node, ast.Name) and node.id == STACK_NAME for node in ast.walk(tree.value)) and isinstance(
         tree.value, ast.Name
     ):
-        raise WriteRefused(f"slots are written one by one, as {STACK_NAME}[0]")
+        raise WriteRefused(f"assign one slot at a time, such as {STACK_NAME}[0]")
     return _assign_inside(values, target, expression)
 
 
@@ -231,7 +231,7 @@ class ConditionFilter:
         guard: Guard | None = getattr(self._threads, "guard", None)
         return guard is not None and guard.is_busy
 
-    def not_surely_false(
+    def possibly_true(
         self, breakpoints: Sequence[LineBreakpoint], generated: GeneratedCode, frame: FrameType, offset: int
     ) -> list[LineBreakpoint]:
         """Return the ``breakpoints`` that may have to stop before the instruction at ``offset``."""

@@ -100,7 +100,7 @@ class GeneratedCode:
         """Whether a call may have to stop before this runs (``agent.engine.CachedCalls``)."""
         self.decided_at = -1
         """The version of the breakpoints for which ``may_stop`` holds."""
-        self.leads_on = False
+        self.leads_to_stop = False
         """Whether the code after its graph break may have to stop."""
         self.leading_decided_at = (-1, 0)
         """The version of the breakpoints for which that holds, and how many codes there were."""

@@ -1,8 +1,8 @@
 """Writes generated code as a Python function: a listing with one statement per group of instructions.
 
 Each statement has a comment with its purpose: the user's line that it executes, the compiled graph. Instructions that
-no statement expresses are listed as comments. It has no side effects, except that it reads the user's source lines; any
-thread.
+no statement expresses are listed as comments. It has no side effects, except that it reads the user's source lines.
+Runs on any thread.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class StatementListing:
         return self._line_of[index]
 
     def entry_of(self, line: int) -> int | None:
-        """Return the instruction at which the 1-based ``line`` begins, or the next one; None after all."""
+        """Return the first instruction of the 1-based ``line`` or of a later line; None if there is none."""
         return next((shown.first for shown in self.lines[max(0, line - 1) :] if shown.first is not None), None)
 
     def is_same_statement(self, one: int, other: int) -> bool:
@@ -88,7 +88,7 @@ class StatementListing:
         return self.statements[number].text is not None or self._listing.group_of(one) == self._listing.group_of(other)
 
     def names_on_stack(self, index: int) -> dict[int, str]:
-        """Return slot -> the statements' name of its value before the instruction ``index``."""
+        """Return the name in statements of each slot's value before the instruction ``index``."""
         before = enumerate(self._listing.flow.stack_before(index))
         return {
             slot: self._names[expression.producer] for slot, expression in before if expression.producer in self._names

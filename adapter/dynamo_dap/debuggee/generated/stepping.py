@@ -3,7 +3,7 @@
 It has no side effects. Runs on the stepping thread only.
 
 - **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next statement of the listing (one
-  call of the graph, one side effect, one resume function), in the form of instructions at the next group of them.
+  call of the graph, one side effect, one resume function), or the next group in a listing of instructions.
   ``line`` ends at the next line: of the listing if that shows statements, else of the user's file.
 - **in**: also ends at the first instruction of any generated code that starts during the step: nested functions,
   resume functions.
@@ -11,12 +11,12 @@ It has no side effects. Runs on the stepping thread only.
   call.
 - **out**: runs to the frame's return and ends there, with the value on top of the stack. From a frame that is at its
   return, it ends in the caller.
-- Past the outermost generated frame a step continues: it ends in the next generated code that runs on the thread (a
-  step in also in the next trace; the other backend steps ordinary Python).
+- Past the outermost generated frame a step continues: it ends in the next generated code that runs on the thread. A
+  step in also ends in the next trace. debugpy steps ordinary Python.
 
 **Steps that began elsewhere** (*handing over*): a step *in* from a traced frame or from ordinary Python ends at the
-first instruction of the next generated code that runs. After the last traced line of a function that is the code just
-generated for it; at a call of a function with a matching cache entry it is the cached code. A step *over* or *out* that
+first instruction of the next generated code that runs. After the last traced line of a function, that is the new code
+of this function; at a call that hits the cache, it is the cached code. A step *over* or *out* that
 began elsewhere ends in generated code only where that code continues the traced function as ordinary Python.
 """
 
@@ -66,7 +66,7 @@ def ends_at(step: Step, generated: GeneratedCode, frame: FrameType, index: int) 
 
 
 def begins_rest(step: Step, generated: GeneratedCode, frame: FrameType, index: int) -> bool:
-    """Return whether the code is about to call the rest after a graph break for a step that ends there.
+    """Return whether ``step`` ends in the rest after a graph break, which the code is about to call.
 
     The rest is not compiled: Dynamo traces it now, or it runs as ordinary Python.
     """

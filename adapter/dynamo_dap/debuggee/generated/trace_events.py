@@ -50,7 +50,7 @@ class TraceEvents:
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
         """Trace ``frame`` from its present instruction on."""
         self._closed = False
-        self._tracer().take_up(generated, frame)
+        self._tracer().trace_frame(generated, frame)
 
     def passes(self, generated: GeneratedCode, code: CodeType) -> None:
         """Do nothing: a frame is traced only if its beginning is expected."""
@@ -111,15 +111,15 @@ class _ThreadTracer(ChainingTracer):
 
     def expect(self, code: CodeType) -> None:
         self._expected = code
-        self._put_in()
+        self._install()
 
-    def take_up(self, generated: GeneratedCode, frame: FrameType) -> None:
+    def trace_frame(self, generated: GeneratedCode, frame: FrameType) -> None:
         if id(frame) in self._traced:
             return
-        self._put_in()
+        self._install()
         self._trace(generated, frame, frame.f_trace)
 
-    def _put_in(self) -> None:
+    def _install(self) -> None:
         current: Any = sys.gettrace()
         if current is not self._function:
             # Frames traced so far, if any, lost their events to the other trace function.
@@ -127,7 +127,7 @@ class _ThreadTracer(ChainingTracer):
             self.before = current
             set_trace(self._function)
 
-    def _take_out_when_done(self) -> None:
+    def _remove_when_done(self) -> None:
         if not self._traced and sys.gettrace() is self._function:
             set_trace(self.before)
             self.before = None
@@ -167,7 +167,7 @@ class _ThreadTracer(ChainingTracer):
             traced.before = traced.before(frame, event, argument)
         if event == "return":
             self._traced.discard(id(frame))
-            self._take_out_when_done()
+            self._remove_when_done()
         elif event == "opcode" and self._is_over(traced.generated, frame):
             return self._leave(traced, frame)
         return traced.function
@@ -181,7 +181,7 @@ class _ThreadTracer(ChainingTracer):
         else:
             frame.f_trace = traced.before
         self._traced.discard(id(frame))
-        self._take_out_when_done()
+        self._remove_when_done()
         return traced.before
 
 

@@ -59,7 +59,7 @@ class Attempt:
     code: weakref.ref[types.CodeType] | None = None
     """Its generated code, once there is any: it runs up to the break, and calls the resume function."""
 
-    def leads_from(self, code: types.CodeType) -> bool:
+    def is_continued_by(self, code: types.CodeType) -> bool:
         """Return whether generated ``code`` continues this attempt."""
         return self.code is not None and self.code() is code
 

@@ -19,7 +19,7 @@ def code_with_cond(code: types.CodeType, line: int, names: Mapping[str, object])
     """Return ``code`` with ``torch.cond`` for the branch that begins at ``line``; ``names`` are its globals.
 
     Raises:
-        CannotChange: a side is more than one value, or the source is not that of ``code``.
+        CannotChange: a side has more than one value, or the source is not that of ``code``.
     """
     if names.get("torch") is not sys.modules.get("torch"):
         raise CannotChange("the function's module does not import torch by this name")
@@ -31,7 +31,7 @@ def code_with_cond(code: types.CodeType, line: int, names: Mapping[str, object])
     if original is None or original.co_code != code.co_code:
         raise CannotChange(_UNKNOWN)
     if not _replace(tree, line):
-        raise CannotChange("a side of the branch is more than one value")
+        raise CannotChange("a side of the branch has more than one value")
     changed = _code_in(tree, code)
     if changed is None or set(changed.co_freevars) != set(code.co_freevars):
         raise CannotChange("a side of the branch needs other variables")

@@ -355,7 +355,7 @@ class Remedies:
             with (
                 self._host.holding(),
                 self._lines.running(run),
-                self._logs.put_aside(),
+                self._logs.suspended(),
                 beside_running_trace(top, held),
                 reporting_failure(run, run.failed),
                 _untaken(run),

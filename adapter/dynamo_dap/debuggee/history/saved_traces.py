@@ -44,7 +44,7 @@ from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 
 _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
 """Types whose objects live as long as the program if globals lead to them."""
-_LASTING = (bool, int, float, complex, str, bytes, *_OF_MODULES)
+_PERMANENT = (bool, int, float, complex, str, bytes, *_OF_MODULES)
 """Types whose objects a tracker may keep: guards require equal ones in each call."""
 
 
@@ -125,7 +125,7 @@ class SavedTrace:
         except CannotReuse:
             self.close()
             raise
-        self._give_back()
+        self._release_objects()
         self._drop_unneeded()
 
     # -- what it holds of the program ------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class SavedTrace:
         roots = [*self._log.trackers(), effects.id_to_variable, effects.store_attr_mutations]
         for each in reachable_from(roots):
             if is_tracker(each):
-                if not _lasts(fields_of(each).get("value")):
+                if not _is_permanent(fields_of(each).get("value")):
                     self._add_slot(fields_of(each), scope)
             elif "vt" in (fields := getattr(each, "__dict__", {})) and fields["vt"] is None:
                 self._add_slot(fields, scope)
@@ -253,19 +253,19 @@ class SavedTrace:
                     raise CannotReuse("this thread is using it")
                 self._is_in_use = True
                 try:
-                    self._put_in(given)
+                    self._insert_objects(given)
                     yield
                 finally:
                     self._is_in_use = False
                     self._log.show(None)
                     restore_values(self._output, None)
-                    self._give_back()
+                    self._release_objects()
         finally:
             self._lock.release()
             if self._is_unwanted:
                 self.close()
 
-    def _put_in(self, given: CallObjects) -> None:
+    def _insert_objects(self, given: CallObjects) -> None:
         self._log.outlive_trace(has_program_run=given.has_program_run)
         for restore in given.state:
             restore()
@@ -285,7 +285,7 @@ class SavedTrace:
         self._output.local_scope = self._root.f_locals = arguments
         self._root.closure = given.call.closure
 
-    def _give_back(self) -> None:
+    def _release_objects(self) -> None:
         for slot in self._slots:
             slot.fields["value"] = None
         for node, _ in self._inputs:
@@ -317,10 +317,10 @@ class SavedTrace:
         self._inputs.clear()
 
 
-def _lasts(value: object) -> bool:
+def _is_permanent(value: object) -> bool:
     torch = sys.modules["torch"]
     # The tracker holds an operator, but its source finds a function, such as ``checkpoint``.
-    return is_one_of(value, (*_LASTING, torch._ops.OperatorBase))
+    return is_one_of(value, (*_PERMANENT, torch._ops.OperatorBase))
 
 
 def _compiled(source: object) -> types.CodeType:

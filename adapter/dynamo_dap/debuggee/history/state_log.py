@@ -381,7 +381,7 @@ class StateLog:
         self._redo(snapshot.changes)
         self._undo(snapshot.changes)
         shown = self._as_result(index) if as_result else snapshot
-        self._present.put_in(shown, self._suspended(index))
+        self._present.apply(shown, self._suspended(index))
 
     def _as_result(self, index: int) -> Snapshot:
         snapshot, before = self._snapshots[index], self._snapshots[index - 1].frames
@@ -487,7 +487,7 @@ class _Present:
         self._output = output
         self._swap = Swap()
 
-    def put_in(self, snapshot: Snapshot, suspended: Iterator[PastFrame]) -> None:
+    def apply(self, snapshot: Snapshot, suspended: Iterator[PastFrame]) -> None:
         swap = self._swap
         for frame in (*snapshot.frames, *suspended):
             then = (

@@ -207,7 +207,7 @@ class StateLogs(CompileObserver):
             self._forget_earlier()
         before = self.attempt_before(frame.compiled_code, frame_below_trace(sys._getframe()))
         if not self._has_gap and self._is_restart(progress):
-            before = self._set_aside()
+            before = self._store_abandoned()
         self._thread = threading.get_ident()
         self.forget()
         self._has_gap = False
@@ -223,7 +223,7 @@ class StateLogs(CompileObserver):
             return False
         return bool(attempt.history.identity.compile_id == progress.identity.compile_id)
 
-    def _set_aside(self) -> Attempt | None:
+    def _store_abandoned(self) -> Attempt | None:
         """Keep the abandoned attempt; return the attempt before it."""
         attempt = self._running
         assert attempt is not None, "there was one"
@@ -234,7 +234,7 @@ class StateLogs(CompileObserver):
         return attempt.before
 
     @contextlib.contextmanager
-    def coming_from(self, before: Attempt | None) -> Iterator[None]:
+    def continuing(self, before: Attempt | None) -> Iterator[None]:
         """Treat the calling thread's trace inside this context as a cached call that continues ``before``."""
         outer: Attempt | None = getattr(self._of_call, "before", None)
         self._of_call.before = before
@@ -257,12 +257,12 @@ class StateLogs(CompileObserver):
             return before
         function = user_function_of(code)
         for thread, attempt in reversed(self._earlier):
-            leads_here = attempt.code is not None and (below is None or attempt.leads_from(below.f_code))
+            leads_here = attempt.code is not None and (below is None or attempt.is_continued_by(below.f_code))
             if thread == threading.get_ident() and leads_here and attempt.history.is_of(function):
                 return attempt
         return None
 
-    def take_unkept(self, code: types.CodeType) -> bool:
+    def take_unsaved(self, code: types.CodeType) -> bool:
         """Return whether ``code`` came from this thread's last trace, which ended at a break and was not kept.
 
         The next call returns false.
@@ -271,15 +271,15 @@ class StateLogs(CompileObserver):
         self._of_call.unkept = None
         return unkept == id(code)
 
-    def leads_from(self, code: types.CodeType) -> bool:
+    def is_continued_by(self, code: types.CodeType) -> bool:
         """Return whether generated ``code`` continues a kept attempt. Runs on any thread."""
-        return any(attempt.leads_from(code) for _, attempt in self._earlier)
+        return any(attempt.is_continued_by(code) for _, attempt in self._earlier)
 
     def ended(self, code: types.CodeType) -> None:
         """Close the history before a break: generated ``code`` has ended on this thread."""
         with self._lock:
             for thread, attempt in list(self._earlier):
-                if attempt.leads_from(code) and thread == threading.get_ident():
+                if attempt.is_continued_by(code) and thread == threading.get_ident():
                     self._close(attempt)
 
     def attempts(self, frame: TracedFrame) -> Attempts | None:
@@ -340,7 +340,7 @@ class StateLogs(CompileObserver):
         self.forget()
 
     @contextlib.contextmanager
-    def put_aside(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Set this trace aside for another one on the same thread."""
         known = self._running, self._log, self._attempt, self._thread, self._has_gap, self._earlier
         self._running = self._log = self._attempt = CHANGES.log = None

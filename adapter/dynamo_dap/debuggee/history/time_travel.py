@@ -217,13 +217,13 @@ class TraceHistory:
         facts, is_user_code = self._facts.of(frame), self._is_user_code(frame.path)
         if not snapshot.is_line:
             return _Begins(is_user_code=is_user_code)
-        begins_line = facts.begins_line(index, self._comes_from(at))
+        begins_line = facts.begins_line(index, self._previous_index(at))
         depths = self._depth_of_line(at, facts.first_of_line(then.line))
         continues = facts.continues_statement(len(then.stack), index, then.line, depths)
         statement = begins_line and not continues and facts.begins_statement(then.line)
         return _Begins(begins_line, continues, statement, is_user_code)
 
-    def _comes_from(self, at: int) -> int:
+    def _previous_index(self, at: int) -> int:
         """Return the index of the previous instruction with a line in the same function, or -1."""
         here = self.function(at)
         snapshots = self._snapshots_of(here)

@@ -127,7 +127,7 @@ class TraceStops:
                     return
                 elif (found := attempts.forward(attempt, destination, now, step, self._stops_of)) is not None:
                     attempt, destination = found
-                elif self._is_nothing_here(attempts.present.history, present.reason, now.at, point) and (
+                elif self._has_no_cause(attempts.present.history, present.reason, now.at, point) and (
                     step is None or (attempt is attempts.present and not ends_at(step, point))
                 ):
                     return
@@ -150,7 +150,7 @@ class TraceStops:
         finally:
             attempts.present.history.show(None)
 
-    def _is_nothing_here(self, history: TraceHistory, reason: str, at: int, point: TracePoint) -> bool:
+    def _has_no_cause(self, history: TraceHistory, reason: str, at: int, point: TracePoint) -> bool:
         """Return whether nothing would stop the thread here now. It had stopped here for ``reason``."""
         return reason not in ("exception", "data breakpoint") and not self._stops_of(history).hits(at, point)
 
@@ -194,8 +194,8 @@ class TraceStops:
                 before_it = attempts.forward(attempt, destination, furthest.place, step, self._stops_of)
                 if before_it is not None:
                     attempt, destination = before_it
-                elif self._passes_furthest(history, furthest, step, destination if attempt is present else None):
-                    found = self._further(history, furthest, step, destination if attempt is present else furthest)
+                elif self._skips_furthest(history, furthest, step, destination if attempt is present else None):
+                    found = self._next_stop(history, furthest, step, destination if attempt is present else furthest)
                     if found is None:
                         return
                     attempt, destination, furthest = present, found, found
@@ -203,7 +203,7 @@ class TraceStops:
                     furthest = self._destination_now(furthest)
                     attempt, destination = present, furthest
             else:
-                found = self._further(history, destination, step, destination)
+                found = self._next_stop(history, destination, step, destination)
                 if found is None:
                     return
                 destination = furthest = found
@@ -214,14 +214,14 @@ class TraceStops:
                 if self._hold(stop, top, is_over=attempt is not present):
                     return
 
-    def _further(
+    def _next_stop(
         self, history: TraceHistory, furthest: Destination, step: Step | None, origin: Destination
     ) -> Destination | None:
         """Return the walk's next stop in a saved trace; ``origin`` is where ``step`` began."""
         stops = StopsOfCall(self._host, history, self._address_of, self.unreported)
         return history.forward(furthest, Place(history.end), step, stops, origin=origin)
 
-    def _passes_furthest(
+    def _skips_furthest(
         self, history: TraceHistory, furthest: Destination, step: Step | None, start: Destination | None
     ) -> bool:
         """Return whether the walk passes ``furthest``, its newest stop, because nothing stops there now.
@@ -229,7 +229,7 @@ class TraceStops:
         ``step`` began at ``start``, if known.
         """
         at = furthest.place.at
-        if not self._is_nothing_here(history, furthest.reason, at, history.point(at)):
+        if not self._has_no_cause(history, furthest.reason, at, history.point(at)):
             return False
         if step is None or start is None:
             return step is None

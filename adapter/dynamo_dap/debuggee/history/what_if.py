@@ -332,7 +332,7 @@ class WhatIfs(CompileObserver):
         try:
             with (
                 self._lines.running(branch),
-                self._logs.put_aside(),
+                self._logs.suspended(),
                 beside_running_trace(top, held),
                 sizes_changed(sizes),
             ):

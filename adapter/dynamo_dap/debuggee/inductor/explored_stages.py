@@ -159,10 +159,10 @@ def made_from(node: Node) -> list[list[tuple[str, int]]]:
 
     A step of the way is a node's name and its graph's ``id`` at that time.
     """
-    return [list(_way_back(each)) for each in node.meta.get("from_node") or ()]
+    return [list(_ancestors(each)) for each in node.meta.get("from_node") or ()]
 
 
-def _way_back(source: object) -> Iterator[tuple[str, int]]:
+def _ancestors(source: object) -> Iterator[tuple[str, int]]:
     waiting = [source]
     while waiting:
         each = waiting.pop(0)

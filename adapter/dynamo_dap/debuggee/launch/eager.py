@@ -30,7 +30,7 @@ def adopt_eager(agent: Agent) -> None:
     except DebugpyMissing as missing:
         agent.print(f"dynamo-dap: {missing}\n", "important")
     else:
-        _take_up(agent, debugger)
+        _install_hooks(agent, debugger)
 
 
 def start_eager(
@@ -52,11 +52,11 @@ def start_eager(
     agent.send_event(EAGER_EVENT, EagerEventBody(problem))
     if problem is not None:
         return None
-    _take_up(agent, debugger)
+    _install_hooks(agent, debugger)
     return debugger
 
 
-def _take_up(agent: Agent, debugger: DebugpyDebugger) -> None:
+def _install_hooks(agent: Agent, debugger: DebugpyDebugger) -> None:
     if has_breakpoint_hook():
         # Our hook handles traces and generated code, and passes the rest on to debugpy.
         install_breakpoint_hook(agent)

@@ -89,10 +89,10 @@ def offer_worker(invitation: str) -> None:
 
         join(invitation)
     except Exception as error:  # noqa: BLE001  (whatever it is, the worker must run)
-        _say_undebugged(invitation, str(error))
+        _report_undebugged(invitation, str(error))
 
 
-def _say_undebugged(invitation: str, problem: str) -> None:
+def _report_undebugged(invitation: str, problem: str) -> None:
     """Report the problem once per session, since all children with this Python have it."""
     if invitation.startswith("{"):
         sys.stderr.write("dynamo-dap: this child process is not recorded: " + problem + "\n")
@@ -106,7 +106,7 @@ def _say_undebugged(invitation: str, problem: str) -> None:
 
 def _run_undebugged(problem: str) -> None:
     """Run a child process without the debugger if this Python lacks something: the program must not fail for that."""
-    _say_undebugged(sys.argv[2], problem)
+    _report_undebugged(sys.argv[2], problem)
     command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
     here = command.index("--child")
     os.execv(sys.executable, [*command[: here - 1], *command[here + 2 :]])

@@ -207,7 +207,7 @@ def _verified(asked: ForecastRun) -> ForecastBody:
 def _of_declared(code: CodeType, known: _Known, declared: DeclaredFunction) -> Verification:
     made = Verification(known.compiles)
     try:
-        with _as_the_call_began(known):
+        with _modes_of_call(known):
             _check_known(code, known)
             size = _Size(code, known, declared.size)
             size.call_some(made)
@@ -221,7 +221,7 @@ def _of_declared(code: CodeType, known: _Known, declared: DeclaredFunction) -> V
 def write_forecast(asked: ForecastRun) -> None:
     """Write the forecast: first the sizes that the cache entries match now, then each trial's result."""
     if asked.declared:
-        with _silence():
+        with _without_streams():
             Path(asked.path).write_bytes(msgspec.json.encode(_verified(asked)))
         return
     body, sizes = ask_entries(asked)
@@ -233,7 +233,7 @@ def write_forecast(asked: ForecastRun) -> None:
     trials += [size.find_warm_up for size in callable_sizes if asked.warm_up]
     trials += [size.call_declared for size in callable_sizes]
     trials += [one.call_each for one in inputs]
-    with _silence():
+    with _without_streams():
         for trial in trials:
             trial(asked)
             path.write_bytes(msgspec.json.encode(body))
@@ -248,7 +248,7 @@ def ask_entries(asked: ForecastRun) -> tuple[ForecastBody, list[_Size]]:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def _without_streams() -> Iterator[None]:
     """Connect stdin, stdout and stderr to the null device inside the context."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -286,7 +286,7 @@ def _sizes_of_function(
     found.breaks = code in _compiles.broken
     sizes = []
     try:
-        with _as_the_call_began(known):
+        with _modes_of_call(known):
             _check_known(code, known)
             for size in asked.sizes or ([] if asked.inputs else list(_sizes_of(known, asked))):
                 sizes.append(_Size(code, known, size))
@@ -317,7 +317,7 @@ class _Inputs:
         """Call the function with these inputs, one after the other, and count what each compiles."""
         if not all(varied.can_be_called for varied, _ in self._inputs):
             return
-        with _as_the_call_began(self._known):
+        with _modes_of_call(self._known):
             for (varied, values), one in zip(self._inputs, self._found.inputs, strict=True):
                 before = _compiles.count
                 try:
@@ -333,7 +333,7 @@ def _input_lists(asked: ForecastRun, body: ForecastBody) -> Iterator[_Inputs]:
         if function.problem is not None:
             continue
         try:
-            with _as_the_call_began(known):
+            with _modes_of_call(known):
                 yield _Inputs(code, known, function, asked.inputs)
         except (CannotForecast, FeatureMissing) as problem:
             function.problem = str(problem)
@@ -355,7 +355,7 @@ def _check_known(code: CodeType, known: _Known) -> None:
 
 
 @contextlib.contextmanager
-def _as_the_call_began(known: _Known) -> Iterator[None]:
+def _modes_of_call(known: _Known) -> Iterator[None]:
     before = modes()
     try:
         with contextlib.ExitStack() as stack:
@@ -462,7 +462,7 @@ class _Size:
             lambda varies: _sizes_served(self._served(dynamic if varies else None)),
         )
         try:
-            with _as_the_call_began(self._known):
+            with _modes_of_call(self._known):
                 found = find_warm_up(real_calls, range(self._size.first, self._size.last + 1))
                 self.found.warm_up = WarmUp(
                     found.sizes,
@@ -480,7 +480,7 @@ class _Size:
         trial = ForecastTrial(title)
         self.found.trials.append(trial)
         try:
-            with _as_the_call_began(self._known):
+            with _modes_of_call(self._known):
                 yield trial
         except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
             trial.problem = named_first_line_of(error)

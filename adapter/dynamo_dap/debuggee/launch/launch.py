@@ -65,7 +65,7 @@ _CONNECT_SECONDS = 20.0
 def launch() -> None:
     """Connect to the server, wait for its configuration, and run the program."""
     description = msgspec.json.decode(os.environ.pop(LAUNCH_VARIABLE), type=LaunchDescription)
-    _keep_from_children(description)
+    _hide_from_children(description)
     program = Program(description.program, description.module, description.code, description.args)
     if program.program is not None:
         add_program_file(os.path.abspath(program.program))
@@ -233,7 +233,7 @@ def _print_problem(text: str) -> None:
     sys.stderr.write(text)
 
 
-def _keep_from_children(description: LaunchDescription) -> None:
+def _hide_from_children(description: LaunchDescription) -> None:
     """Hide the server's settings for this interpreter from the program's child processes."""
     for name in description.own_variables:
         os.environ.pop(name, None)
@@ -289,7 +289,7 @@ class _LaunchedReceiver(AgentReceiver):
             # Detached on purpose: the program runs on, or is ending.
             self._agent.configured.set()
             return
-        if self._connection.was_taken:
+        if self._connection.is_closed_by_program:
             # The program has closed all descriptors, which is its own business; the server reports it.
             self._agent.detach_client()
             return

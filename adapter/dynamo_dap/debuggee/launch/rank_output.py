@@ -29,14 +29,14 @@ def divert(rank: Rank, how: str, show: Show) -> None:
         return
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
-        if _goes_there(stream, descriptor) and _is_launchers(descriptor):
+        if _writes_to(stream, descriptor) and _is_launchers(descriptor):
             prefix = f"[rank {rank.number}] ".encode()
             raw = _RankOutput(descriptor, prefix, name, show if how in (OWN_CONSOLE, OWN_TERMINAL) else None)
             stream.flush()
             setattr(sys, name, _WholeLines(io.BufferedWriter(raw), stream.encoding, stream.errors))
 
 
-def _goes_there(stream: object, descriptor: int) -> bool:
+def _writes_to(stream: object, descriptor: int) -> bool:
     """Return whether an ordinary stream of Python writes to ``descriptor``."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
-from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
 
 _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "invoke_subgraph")
 """Operators that return the results of their only body."""
@@ -160,7 +160,7 @@ class ComparedBody:
             positions = range(count, count + len(wanted.tensors))
             shorter.output(tuple(shorter.call_function(operator.getitem, (of_operator, at)) for at in positions))
         module.recompile()
-        with compiling_apart_from_the_program():
+        with compiling_in_isolation():
             compiled = compile_by(backend, module, self._graph.fresh_inputs())
             for restore in self._random:
                 restore()
@@ -228,7 +228,7 @@ def first_difference(passes: Sequence[Pass], backend: Callable[..., object], pro
         if not expected.tensors or not before.equal(random_state()):
             continue  # the compiled body would draw other random numbers
         longer, count = _longer(body, expected)
-        with compiling_apart_from_the_program():
+        with compiling_in_isolation():
             if id(body) not in compiled:
                 for node in longer.graph.nodes:
                     node.meta = {}

@@ -47,7 +47,7 @@ from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, transforms_off
 from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
 from dynamo_dap.protocol.comparisons import JudgedStage
 from dynamo_dap.protocol.texts import first_line_of
 
@@ -188,7 +188,7 @@ def values_by(
     torch = sys.modules["torch"]
     # Dynamo traces transforms with gradients enabled, and writes no node for that.
     with (
-        compiling_apart_from_the_program(),
+        compiling_in_isolation(),
         torch.set_grad_enabled(records_gradients or bool(reference.visible.inside)),
     ):
         given = graph.fresh_inputs(require_gradients=records_gradients)

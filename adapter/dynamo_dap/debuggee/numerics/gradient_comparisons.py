@@ -33,7 +33,7 @@ from dynamo_dap.debuggee.torch_api.graphs.transforms import differentiates, tran
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, compile_by, compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, compile_by, compiling_in_isolation
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _LOOSE = 0.05
@@ -515,7 +515,7 @@ def outputs_by(backend: Callable[..., object], kept: KeptBackward) -> tuple[list
         Exception: whatever the backend raises.
     """
     torch = sys.modules["torch"]
-    with compiling_apart_from_the_program(), torch.enable_grad():
+    with compiling_in_isolation(), torch.enable_grad():
         for restore in kept.states:
             restore()
         torch.set_grad_enabled(True)
@@ -544,7 +544,7 @@ def gradients_by(backend: Callable[..., object], kept: KeptBackward, arrived: Gr
     found: list[object] = [None] * len(leaves)
     if pairs and known:
         roots, gradients = zip(*pairs, strict=True)
-        with compiling_apart_from_the_program():
+        with compiling_in_isolation():
             given = torch.autograd.grad(roots, [leaves[at] for at in known], gradients, allow_unused=True)
         for at, gradient in zip(known, given, strict=True):
             found[at] = gradient

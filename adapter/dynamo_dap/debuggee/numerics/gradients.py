@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.numerics.bodies import calling, run_observed
 from dynamo_dap.debuggee.numerics.not_finite import BadOperation, made_in_body
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, user_place
-from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, apart_from_the_program
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, isolated_from_program
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import gradient_node_of, is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import switches
 from dynamo_dap.debuggee.torch_api.objects import GradientNode, GraphModule, Node, Tensor
@@ -425,7 +425,7 @@ class GradientRun:
     @contextlib.contextmanager
     def _recording(self) -> Iterator[None]:
         torch = sys.modules["torch"]
-        with apart_from_the_program():
+        with isolated_from_program():
             for restore in self._states:
                 restore()
             with torch.enable_grad():

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
-from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLS = (3, 5)
@@ -60,7 +60,7 @@ class WrittenInputs:
     def _run(self, run: Callable[[list[object]], object]) -> list[object]:
         """Return the inputs after ``run``, which gets copies of all of them."""
         torch = sys.modules["torch"]
-        with compiling_apart_from_the_program(), torch.set_grad_enabled(has_transforms(self._graph.nodes)):
+        with compiling_in_isolation(), torch.set_grad_enabled(has_transforms(self._graph.nodes)):
             given = self._graph.fresh_inputs(copies_all=True)
             for restore in self._random:
                 restore()
@@ -180,7 +180,7 @@ def random_state_after(
     Raises:
         Exception: whatever the backend raises.
     """
-    with compiling_apart_from_the_program():
+    with compiling_in_isolation():
         compiled = _compiled_by(backend, graph)
         given = graph.fresh_inputs(copies_all=True)
         for restore in random:

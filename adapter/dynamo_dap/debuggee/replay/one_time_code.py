@@ -38,7 +38,7 @@ class OneTimeCode:
         self._generated: types.CodeType | None = None
         ONCE.require()
         self._patches = Patches(ONCE.name)
-        on_new_code(self._patches, self._instead)
+        on_new_code(self._patches, self._replacement)
 
     def close(self) -> None:
         """End with the compile, and report if it made no code for the call."""
@@ -46,7 +46,7 @@ class OneTimeCode:
         if self._code is None:
             self._on_problem("nothing was compiled for the call, which runs as ordinary Python")
 
-    def _instead(self, original: types.CodeType, generated: types.CodeType, _: object) -> types.CodeType | None:
+    def _replacement(self, original: types.CodeType, generated: types.CodeType, _: object) -> types.CodeType | None:
         """Return what the cache entry runs first."""
         made = self._made.code
         if original is not self._call.code or threading.get_ident() != self._thread or made is None:
@@ -59,10 +59,10 @@ class OneTimeCode:
         self._generated = generated
         # Keep the name that earlier hooks have given to the generated code.
         self._code = made.replace(co_filename=generated.co_filename)
-        self._call.frame.f_globals[name] = self._giving_back(name, self._call.frame.f_globals[name])
+        self._call.frame.f_globals[name] = self._restoring_code(name, self._call.frame.f_globals[name])
         return self._code
 
-    def _giving_back(self, name: str, graph: Any) -> object:
+    def _restoring_code(self, name: str, graph: Any) -> object:
         """Wrap the graph's function so that it first restores the cache entry's generated code."""
 
         def compiled_graph(*arguments: object, **named: object) -> object:

@@ -74,7 +74,7 @@ class Conversion(Protocol):
         """Note the value of ``tracker`` before its contents are converted: they may contain it."""
 
     def copied(self, container: object) -> object:
-        """Note that ``container`` is a copy, complete now."""
+        """Note that the copy ``container`` is complete."""
 
     def real(self, value: object) -> object:
         """Return a real object, or a copy if the traced code changed it."""
@@ -166,7 +166,7 @@ class _RealObjects(FormFamily):
 
     def converted(self, form: Known | Unrealized, tracker: Tracker | None, conversion: Conversion) -> object:
         if type(form.value).__name__ == "LazySymNodeFormatString":
-            raise EvaluationError("a string that is formatted when the graph has run has no value yet")
+            raise EvaluationError("this string has no value yet: it is formatted after the graph has run")
         return conversion.real(form.value)
 
 
@@ -430,7 +430,7 @@ def instance_attributes(form: InstanceForm) -> dict[str, object]:
 
 @family_for(InstanceForm)
 class _Instances(FormFamily):
-    """Objects of classes: their attributes, and the items of a container of a user's class."""
+    """Instances of classes: attributes, and items if the class is a container."""
 
     width = PREVIEW_OF_CONTAINER
 
@@ -593,5 +593,5 @@ class _Composites(FormFamily):
             return form.rebuild(conversion.convert)
         cls = form.cls or (None if tracker is None else class_of(tracker))
         if cls is None:
-            raise EvaluationError(f"{conversion.text(form)} cannot be computed with while tracing")
+            raise EvaluationError(f"{conversion.text(form)} has no value to compute with during the trace")
         return conversion.placeholder(form, cls)

@@ -66,7 +66,7 @@ class TraceProgress:
         """Return the visits of earlier attempts that this one did not make."""
         return self.earlier_visits - self.visits
 
-    def comes_from(self, frame: TracedFrame, index: int) -> int:
+    def note_visit(self, frame: TracedFrame, index: int) -> int:
         """Note a visit of ``index``; return the index visited before it in the same frame, or -1.
 
         Functions inlined in between do not count: a return to a line does not begin it.
@@ -154,7 +154,7 @@ class ProgressOfTraces:
         """Note which visits the thread's last trace has reported too early. Called when another call begins."""
         self._settle(frame_below_trace(sys._getframe()))
 
-    def are_owed(self, caller: types.FrameType | None) -> bool:
+    def may_reach_reported(self, caller: types.FrameType | None) -> bool:
         """Return whether a call by ``caller`` that begins now may reach breakpoints that were reported already."""
         self._settle(caller)
         return bool(self._of_thread.owed)
@@ -172,7 +172,7 @@ class ProgressOfTraces:
                 is_skipped = is_skipped or _position(frame.f_back) == thread.caller
             frame = frame.f_back
         if is_skipped and code is not None and (traced := code()) is not None:
-            # With a new entry, the trace served its call, and a later call from the same place is running.
+            # A new cache entry means that the traced call has run; this is a later call from the same place.
             is_skipped = len(live_entries(traced)) <= thread.entries
         if progress is not None and code is not None:
             # Dynamo has skipped the function, so it runs as ordinary Python: its callees are traced by themselves.
@@ -196,7 +196,7 @@ class ProgressOfTraces:
 
         It runs there because Dynamo has skipped its function, or a function that called it.
         """
-        if compile_identity().compile_id != UNKNOWN_COMPILE or not self.are_owed(frame):
+        if compile_identity().compile_id != UNKNOWN_COMPILE or not self.may_reach_reported(frame):
             return False
         code = id(frame.f_code)
         reported = {visit[0]: visit for visit in self._of_thread.owed if visit[0] in breakpoints and visit[1] == code}
@@ -251,7 +251,7 @@ class TraceRun:
     call: CachedCall | None = None
     """The call that is replayed."""
     is_followed = True
-    """Whether its lines are followed: not if Dynamo traces something that is not part of the function."""
+    """Whether its lines are followed: false while Dynamo traces something that is not part of the function."""
     is_logged = True
     """Whether its history is kept for steps back."""
     stops = True
@@ -291,7 +291,7 @@ class TraceRun:
         return False
 
     def silence(self, compile_id: str | None) -> None:
-        """Stop nowhere in the rest of compile ``compile_id``, after a changed trace of it; None allows stops again."""
+        """Suppress all stops in the rest of compile ``compile_id``: the user saw its changed trace. None ends that."""
         self._silenced = compile_id
 
     def may_stop(self, identity: CompileIdentity) -> bool:
@@ -300,7 +300,7 @@ class TraceRun:
 
 
 class ReplayRun(TraceRun):
-    """A replay of a call, which stops as the call does."""
+    """A replay of a call that stops where the call itself would stop."""
 
     call: CachedCall
 

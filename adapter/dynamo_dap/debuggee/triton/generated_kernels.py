@@ -33,14 +33,14 @@ class Launching(Protocol):
 
 
 def watch_generated_launches(
-    observes_any: Callable[[], bool], look_into: Callable[[object, Callable[[], Given]], Launching | None]
+    observes_any: Callable[[], bool], interpret_copy: Callable[[object, Callable[[], Given]], Launching | None]
 ) -> None:
-    """Call ``look_into`` with the kernel before each launch, while ``observes_any``."""
-    when_imported(_MODULE, lambda: _watch(observes_any, look_into))
+    """Call ``interpret_copy`` with the kernel before each launch, while ``observes_any``."""
+    when_imported(_MODULE, lambda: _watch(observes_any, interpret_copy))
 
 
 def _watch(
-    observes_any: Callable[[], bool], look_into: Callable[[object, Callable[[], Given]], Launching | None]
+    observes_any: Callable[[], bool], interpret_copy: Callable[[object, Callable[[], Given]], Launching | None]
 ) -> None:
     if GENERATED_KERNELS.problem is not None:
         return
@@ -51,7 +51,7 @@ def _watch(
         interpreted = None
         if not benchmark_run and observes_any():
             kernel = _kernel_of(self)
-            interpreted = None if kernel is None else look_into(kernel, lambda: _given(self, args, kwargs))
+            interpreted = None if kernel is None else interpret_copy(kernel, lambda: _given(self, args, kwargs))
         if interpreted is None:
             return own(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
         with interpreted.launching():

@@ -14,7 +14,7 @@ from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument
 
 _MOST_LANES = 8
-"""Lanes that a text lists."""
+"""Maximum number of lanes that a message lists."""
 
 
 def argument_of(handle: Any) -> Argument | None:
@@ -58,7 +58,7 @@ class Outside:
 
     @property
     def text(self) -> str:
-        """Says which lanes are outside, at which elements, and what the tensor has."""
+        """Names the lanes outside, their elements, and the elements that the tensor has."""
         lanes = [f"lane {_lane(index)} at element {element}" for index, element in self.wrong]
         more = [f"and {self.count - len(self.wrong)} more"] if self.count > len(self.wrong) else []
         extent = self.argument.extent

@@ -89,9 +89,9 @@ def watch(observer: LaunchObserver, programs: Observer) -> None:
     _observers = observer, programs
     if not _is_installed:
         _is_installed = True
-        when_imported(_COMPILER, lambda: _keep_compiler_apart(sys.modules[_COMPILER].ASTSource))
-        when_imported(_AUTOTUNER, lambda: _note_measuring(sys.modules[_AUTOTUNER].Autotuner))
-        watch_generated_launches(observer.observes_any, functools.partial(look_into, is_entered=False))
+        when_imported(_COMPILER, lambda: _isolate_compiler(sys.modules[_COMPILER].ASTSource))
+        when_imported(_AUTOTUNER, lambda: _note_benchmarks(sys.modules[_AUTOTUNER].Autotuner))
+        watch_generated_launches(observer.observes_any, functools.partial(interpret_copy, is_entered=False))
         when_imported(_KERNELS, lambda: _watch_launches(sys.modules[_KERNELS].JITFunction))
 
 
@@ -106,7 +106,7 @@ def _watch_launches(kernel: Any) -> None:
 
     @functools.wraps(own_run)
     def run(self: object, *args: object, grid: object, warmup: object, **kwargs: object) -> object:
-        interpreted = None if warmup else look_into(self, lambda: (args, kwargs, grid))
+        interpreted = None if warmup else interpret_copy(self, lambda: (args, kwargs, grid))
         if interpreted is None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
         with interpreted.launching():
@@ -122,11 +122,11 @@ def _watch_launches(kernel: Any) -> None:
         return functions[id(self)](*args, **kwargs)
 
     kernel.run, kernel.__call__ = _as_of_triton(run), _as_of_triton(call)
-    for between in (look_into, _Prepared.run, _run_programs):
+    for between in (interpret_copy, _Prepared.run, _run_programs):
         _as_of_triton(between)
 
 
-def _note_measuring(autotuner: Any) -> None:
+def _note_benchmarks(autotuner: Any) -> None:
     own = autotuner._bench
 
     @functools.wraps(own)
@@ -140,7 +140,7 @@ def _note_measuring(autotuner: Any) -> None:
     autotuner._bench = bench
 
 
-def _keep_compiler_apart(source: Any) -> None:
+def _isolate_compiler(source: Any) -> None:
     own = source.make_ir
 
     @functools.wraps(own)
@@ -188,7 +188,7 @@ class InterpretedLaunch:
             self._observer.differs(launch, difference)
 
 
-def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> InterpretedLaunch | None:
+def interpret_copy(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> InterpretedLaunch | None:
     """Interpret a launch that is about to be made, on copies, if the observer wants that.
 
     Failures are reported, and the program continues. ``is_entered`` says whether steps go in.

@@ -139,7 +139,7 @@ _EXACT_REPRESENTATION: tuple[type, ...] = (
 
 
 class ExactlyRepresented(ObjectFamily):
-    """Standard types with a short, cheap ``repr`` that is not the user's. A subclass is shown as any object."""
+    """Standard types with a short, cheap ``repr`` that is not the user's. A subclass is shown like any other object."""
 
     def text(self, value: object, width: int, depth: int, view: View) -> str:
         """Return the ``repr`` if the type is exactly one of these."""

@@ -1,4 +1,4 @@
-"""Searches a tensor for elements: NaN, Inf, or those that a comparison holds for.
+"""Searches a tensor for elements that are NaN or Inf, equal a number or satisfy a comparison.
 
 Reads numbers chunk by chunk, like the statistics. Runs on the held thread; nothing outlives a request.
 """
@@ -27,7 +27,7 @@ _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+
 
 
 def search(chunks: Iterable[Tensor], text: str, after: int, dtype: str) -> tuple[int, int, int]:
-    """Return how many elements match ``text``, then position and number of the first match behind ``after``.
+    """Return how many elements match ``text``, and the position and value of the first match after ``after``.
 
     After the last match, the search starts again at the first. ``chunks`` have all elements in order, as float64;
     positions count them.

@@ -23,7 +23,7 @@ class Level(IntEnum):
     """A lock's level: a thread that holds one takes only those of higher levels."""
 
     LENT = 1
-    """A saved trace that is shown, or a kernel that is interpreted: held while a thread is held in it."""
+    """A saved trace or an interpreted kernel in which the user has stopped a thread: held during the stop."""
     PROCESS = 2
     """Things that a process has once: the agent, the listener, a recording."""
     SETTINGS = 3

@@ -112,14 +112,14 @@ def _set(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
     function = _BUILTIN.search(found.explanation or "")
     statement = document.statement_at(situation.line)
     takes = _TRACKER.findall(found.context or "")
-    can_wait = set(takes) <= _REORDERABLE and _prints_the_same_later(situation, statement)
+    can_wait = set(takes) <= _REORDERABLE and _can_print_later(situation, statement)
     if _LOGGING in hints and function is not None and can_wait:
         text = f"{_LOGGING}.add({function['name']})"
         title = f"Let Dynamo run {function['name']} after the graph (reorderable_logging_functions)"
         yield Fix(title, (insert_lines(document, line, text),))
 
 
-def _prints_the_same_later(situation: Situation, statement: ast.stmt | None) -> bool:
+def _can_print_later(situation: Situation, statement: ast.stmt | None) -> bool:
     """Return whether no tensor that may be printed later is changed in place.
 
     In an inlined function, torch 2.13 prints the caller's result instead of the function's argument.
@@ -158,7 +158,7 @@ def _promised(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
     if not _is_about_a_number(found) or not isinstance(statement, ast.If | ast.Assert):
         return
     starts = document.text(statement.lineno).lstrip().startswith(("if", "assert"))
-    held = _way_that_held(situation, statement)
+    held = _constant_outcome(situation, statement)
     if not starts or held is None or not knows_torch(document, statement.lineno):
         return
     condition = document.source(statement.test) if held else opposite(document, statement.test)
@@ -173,7 +173,7 @@ def _is_about_a_number(found: GraphBreak) -> bool:
     return "SymNodeVariable" in context or "Could not guard on data-dependent expression" in message
 
 
-def _way_that_held(situation: Situation, statement: ast.If | ast.Assert) -> bool | None:
+def _constant_outcome(situation: Situation, statement: ast.If | ast.Assert) -> bool | None:
     """Return how the branch always went; None if it went both ways, or if that is unknown."""
     if isinstance(statement, ast.Assert):
         return True if _rest(situation) else None

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.agent.engine import (
 )
 from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
-from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles, handles_while_held
+from dynamo_dap.debuggee.agent.requests import AfterResponse, NoArguments, handles, handles_while_held
 from dynamo_dap.debuggee.agent.torch_options import BadOption
 from dynamo_dap.debuggee.agent.what_if import what_if_body
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
@@ -128,13 +128,13 @@ def entries(agent: Agent, arguments: EntriesArguments) -> EntriesBody:
 
 
 @handles(FORGET, ForgetArguments)
-def forget(agent: Agent, arguments: ForgetArguments) -> AndThen:
+def forget(agent: Agent, arguments: ForgetArguments) -> AfterResponse:
     """Make torch forget cache entries."""
     try:
         count = _needed_entries(agent).forget(arguments.function_id, arguments.compile_id)
     except (NoSuchEntry, FeatureMissing) as problem:
         raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_ENTRY) from None
-    return AndThen(lambda: agent.send_event(COMPILES_CHANGED_EVENT), ForgetBody(count))
+    return AfterResponse(lambda: agent.send_event(COMPILES_CHANGED_EVENT), ForgetBody(count))
 
 
 @handles(STAGES, StagesArguments)
@@ -240,13 +240,13 @@ def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
 
 
 @handles(PATCH, PatchArguments)
-def patch_instruction(agent: Agent, arguments: PatchArguments) -> AndThen:
+def patch_instruction(agent: Agent, arguments: PatchArguments) -> AfterResponse:
     """Replace an instruction of generated code from its next call on."""
     return _changed(agent, _needed_patcher(agent).patch(arguments))
 
 
 @handles(UNPATCH, UnpatchArguments)
-def revert_patches(agent: Agent, arguments: UnpatchArguments) -> AndThen:
+def revert_patches(agent: Agent, arguments: UnpatchArguments) -> AfterResponse:
     """Revert the patches of generated code."""
     return _changed(agent, _needed_patcher(agent).revert_patches(arguments))
 
@@ -260,5 +260,7 @@ def _needed_patcher(agent: Agent) -> CodePatcher:
     return agent.patcher
 
 
-def _changed(agent: Agent, body: object) -> AndThen:
-    return AndThen(lambda: agent.send_event("invalidated", InvalidatedEventBody(areas=["stacks", "variables"])), body)
+def _changed(agent: Agent, body: object) -> AfterResponse:
+    return AfterResponse(
+        lambda: agent.send_event("invalidated", InvalidatedEventBody(areas=["stacks", "variables"])), body
+    )

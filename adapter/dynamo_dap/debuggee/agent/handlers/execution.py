@@ -6,7 +6,7 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.handlers.variables import changed_trace
 from dynamo_dap.debuggee.agent.pause import Pause
-from dynamo_dap.debuggee.agent.requests import AndThen, AnsweredLater, NoArguments, handles, handles_while_held
+from dynamo_dap.debuggee.agent.requests import AfterResponse, AnsweredLater, NoArguments, handles, handles_while_held
 from dynamo_dap.debuggee.agent.stepping import History, Jump, Step, StepKind
 from dynamo_dap.protocol.contract import (
     GO_TO,
@@ -52,14 +52,14 @@ def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
 
 
 @handles("attach", AgentOptions)
-def attach(agent: Agent, options: AgentOptions) -> AndThen:
+def attach(agent: Agent, options: AgentOptions) -> AfterResponse:
     """Apply the session's options; ``initialized`` follows."""
     agent.options = options
     agent.breakpoints.bind_again(options)
     agent.torch_options.begin(options)
     # If the program has imported torch, its engines have hooks for the options of the previous session.
     agent.update_hooks()
-    return AndThen(lambda: _begin(agent, options))
+    return AfterResponse(lambda: _begin(agent, options))
 
 
 def _begin(agent: Agent, options: AgentOptions) -> None:
@@ -71,21 +71,21 @@ def _begin(agent: Agent, options: AgentOptions) -> None:
 
 
 @handles("configurationDone", NoArguments)
-def configuration_done(agent: Agent, arguments: NoArguments) -> AndThen:
+def configuration_done(agent: Agent, arguments: NoArguments) -> AfterResponse:
     """Let the program run: its breakpoints are set."""
-    return AndThen(agent.configured.set)
+    return AfterResponse(agent.configured.set)
 
 
 @handles("disconnect", DisconnectArguments)
-def disconnect(agent: Agent, arguments: DisconnectArguments) -> AndThen:
+def disconnect(agent: Agent, arguments: DisconnectArguments) -> AfterResponse:
     """Resume every thread and detach the client; the program runs on, unless the client asked to terminate it."""
-    return AndThen(agent.process.terminate if arguments.terminate_debuggee else agent.detach_client)
+    return AfterResponse(agent.process.terminate if arguments.terminate_debuggee else agent.detach_client)
 
 
 @handles("terminate", TerminateArguments)
-def terminate(agent: Agent, arguments: TerminateArguments) -> AndThen:
+def terminate(agent: Agent, arguments: TerminateArguments) -> AfterResponse:
     """Resume every thread, then end the program."""
-    return AndThen(agent.process.terminate)
+    return AfterResponse(agent.process.terminate)
 
 
 @handles("cancel", CancelArguments)
@@ -106,38 +106,38 @@ def threads(agent: Agent, arguments: NoArguments) -> ThreadsResponseBody:
 
 
 @handles("continue", ContinueArguments)
-def continue_(agent: Agent, arguments: ContinueArguments) -> AndThen:
+def continue_(agent: Agent, arguments: ContinueArguments) -> AfterResponse:
     """Resume one thread. Threads stop and continue one by one."""
     pause = agent.threads.pause_of(arguments.thread_id)
     return _resume(pause, None, ContinueResponseBody(all_threads_continued=False))
 
 
 @handles("next", NextArguments)
-def next_(agent: Agent, arguments: NextArguments) -> AndThen:
+def next_(agent: Agent, arguments: NextArguments) -> AfterResponse:
     """Step over."""
     return _step(agent, arguments.thread_id, StepKind.OVER, arguments.granularity)
 
 
 @handles("stepIn", StepInArguments)
-def step_in(agent: Agent, arguments: StepInArguments) -> AndThen:
+def step_in(agent: Agent, arguments: StepInArguments) -> AfterResponse:
     """Step in."""
     return _step(agent, arguments.thread_id, StepKind.IN, arguments.granularity)
 
 
 @handles("stepOut", StepOutArguments)
-def step_out(agent: Agent, arguments: StepOutArguments) -> AndThen:
+def step_out(agent: Agent, arguments: StepOutArguments) -> AfterResponse:
     """Step out."""
     return _step(agent, arguments.thread_id, StepKind.OUT, arguments.granularity)
 
 
 @handles("stepBack", StepBackArguments)
-def step_back(agent: Agent, arguments: StepBackArguments) -> AndThen:
+def step_back(agent: Agent, arguments: StepBackArguments) -> AfterResponse:
     """Go back in a trace, over called functions."""
     return _step(agent, arguments.thread_id, StepKind.BACK, arguments.granularity)
 
 
 @handles("reverseContinue", ReverseContinueArguments)
-def reverse_continue(agent: Agent, arguments: ReverseContinueArguments) -> AndThen:
+def reverse_continue(agent: Agent, arguments: ReverseContinueArguments) -> AfterResponse:
     """Go back in a trace, to the breakpoint before."""
     return _step(agent, arguments.thread_id, StepKind.BACK_TO_BREAKPOINT, None)
 
@@ -226,7 +226,7 @@ def withdraw_pause(agent: Agent, arguments: NoArguments) -> None:
     agent.eager_debugger.withdraw_pauses()
 
 
-def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None) -> AndThen:
+def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None) -> AfterResponse:
     if granularity is not None and granularity not in _GRANULARITIES:
         raise RequestError(f"unknown stepping granularity '{granularity}'", error_id=ErrorId.UNKNOWN_GRANULARITY)
     held = agent.threads.pause_of(thread_id)
@@ -236,10 +236,10 @@ def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None)
     return _resume(held, step)
 
 
-def _resume(held: Pause, step: Step | None, body: object = None) -> AndThen:
+def _resume(held: Pause, step: Step | None, body: object = None) -> AfterResponse:
     """Release a thread after the response; from now on it can be asked to pause again."""
     held.is_leaving = True
-    return AndThen(lambda: held.release(step), body)
+    return AfterResponse(lambda: held.release(step), body)
 
 
 def _new_step(held: Pause, kind: StepKind, granularity: str, target: int = 0) -> Step:

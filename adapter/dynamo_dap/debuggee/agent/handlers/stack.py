@@ -45,7 +45,7 @@ def stack_trace(agent: Agent, pause: Pause, arguments: StackTraceArguments) -> S
     end = start + arguments.levels if arguments.levels else len(frames)
     just_my_code = agent.options.just_my_code
     shown = [
-        _stack_frame(agent, pause, frame, is_subtle=_is_not_wanted(frame, just_my_code, is_top=index == 0))
+        _stack_frame(agent, pause, frame, is_subtle=_is_subtle(frame, just_my_code, is_top=index == 0))
         for index, frame in enumerate(frames[start:end], start=start)
     ]
     return StackTraceResponseBody(shown, total_frames=len(frames))
@@ -57,7 +57,7 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
     return [frame for index, frame in enumerate(pause.frames) if index == 0 or frame.is_user_code or frame.is_label]
 
 
-def _is_not_wanted(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
+def _is_subtle(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
     """Return whether an IDE should grey a frame: one of torch, or of an installed package with ``just_my_code``.
 
     An IDE selects the first frame that is not grey, so the stopped frame is not. If it is torch's Python version of a

@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 
 
 def graphs_of(tx: Translator) -> list[Graph]:
-    """Return the graph being written, then those around it: a higher-order operator's body is written by itself."""
+    """Return the graph being built, then the graphs around it: the body of a higher-order operator is a graph."""
     tracers = list(getattr(tx.output, "tracers", ()))
     if not tracers:
         return [tx.output.graph]

@@ -118,7 +118,7 @@ class RunnableGraph(Protocol):
 
 
 @contextlib.contextmanager
-def apart_from_the_program() -> Iterator[None]:
+def isolated_from_program() -> Iterator[None]:
     """Compute with real tensors in isolation from the program: without its modes, transforms and gradients.
 
     Random states and global switches are restored after the code inside.
@@ -141,7 +141,7 @@ _thread = threading.local()
 @contextlib.contextmanager
 def evaluating_on_real_values() -> Iterator[None]:
     """Evaluate an expression over real values; it can write only to what it made itself."""
-    with apart_from_the_program(), guarding_mode():
+    with isolated_from_program(), guarding_mode():
         yield
 
 
@@ -202,12 +202,12 @@ class GraphRunner:
             NoRealValue: there is none; the text says why.
         """
         try:
-            self._bring_up_to(nodes, limits, lambda: _with(node, wanted()))
+            self._run_to(nodes, limits, lambda: _with(node, wanted()))
             result = self._result_of(nodes, node, limits)
         except _OverLimit:
             self._run = None
             try:
-                self._bring_up_to(nodes, limits, lambda: frozenset([node]))
+                self._run_to(nodes, limits, lambda: frozenset([node]))
                 result = self._result_of(nodes, node, limits)
             except _OverLimit:
                 limit = limits.bytes / 2**20
@@ -226,7 +226,7 @@ class GraphRunner:
 
     def run_of(self, nodes: Sequence[Node], limits: Limits, wanted: Wanted) -> GraphRun:
         """Return the run of ``nodes``, all of which have then run."""
-        self._bring_up_to(nodes, limits, wanted)
+        self._run_to(nodes, limits, wanted)
         assert self._run is not None, "it was made to bring it up to the nodes"
         return self._run
 
@@ -236,10 +236,10 @@ class GraphRunner:
             return self._run.result_of(node)
         except _Released:  # the result was released when the nodes ran
             self._run = None
-            self._bring_up_to(nodes, limits, lambda: None)
+            self._run_to(nodes, limits, lambda: None)
             return self._result_of(nodes, node, limits)
 
-    def _bring_up_to(self, nodes: Sequence[Node], limits: Limits, wanted: Wanted) -> None:
+    def _run_to(self, nodes: Sequence[Node], limits: Limits, wanted: Wanted) -> None:
         deadline = time.monotonic() + limits.seconds
         while True:
             if self._run is None or not self._run.can_continue():
@@ -326,7 +326,7 @@ class GraphRun:
         for each in () if self._keep is None else self._results.keys() - self._keep - self._transformed:
             if all(user in self._results for user in each.users):
                 self._release(each)
-        with self._where_the_graph_left_off():
+        with self._state_of_graph():
             for each in left:
                 if time.monotonic() > deadline:
                     raise NoRealValue(
@@ -372,11 +372,11 @@ class GraphRun:
         return with_earlier_memory(value, self._copies)
 
     @contextlib.contextmanager
-    def _where_the_graph_left_off(self) -> Iterator[None]:
+    def _state_of_graph(self) -> Iterator[None]:
         torch = sys.modules["torch"]
         depth = REAL_VALUES.resolve(_DEPTH)
         # The graph already contains the operations of an ``__torch_function__`` override.
-        with apart_from_the_program(), torch._C.DisableTorchFunctionSubclass():
+        with isolated_from_program(), torch._C.DisableTorchFunctionSubclass():
             for restore in self._random:
                 restore()
             try:

@@ -22,8 +22,8 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     Limits,
     NoRealValue,
     Wanted,
-    apart_from_the_program,
     has_own_memory,
+    isolated_from_program,
     with_earlier_memory,
 )
 from dynamo_dap.debuggee.torch_api.graphs.operations import is_ordinary
@@ -174,7 +174,7 @@ class RealValues:
         output: Any = self._trace()
         runner = self._runner_of(output, output.root_tracer)
         run = runner.run_of(list(output.root_tracer.graph.nodes), self.limits, reachable)
-        with apart_from_the_program():
+        with isolated_from_program():
             return run.as_written(value)
 
     def close(self) -> None:

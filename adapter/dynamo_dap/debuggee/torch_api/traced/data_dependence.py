@@ -167,18 +167,18 @@ def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDepe
     found = [_symbol(each, frame, shape_env, names) for each in symbols]
     if not found:
         return None
-    user_condition = _as_the_user_may_write(condition, names)
+    user_condition = _in_user_names(condition, names)
     asserted = getattr(shape_env, "deferred_runtime_asserts", {})
     promised = [promise.expr for each in symbols for promise in asserted.get(each, ())][:_PROMISES]
-    known = [_as_the_user_may_write(one, names) or _printed(one) for one in promised]
+    known = [_in_user_names(one, names) or _printed(one) for one in promised]
     is_number = bool(condition.is_real)
-    opposite = None if user_condition is None or is_number else _as_the_user_may_write(~condition, names)
+    opposite = None if user_condition is None or is_number else _in_user_names(~condition, names)
     return DataDependence(
         _printed(condition), user_condition, tuple(found), tuple(dict.fromkeys(known)), opposite, is_number
     )
 
 
-def _as_the_user_may_write(expression: Any, names: dict[Any, str]) -> str | None:
+def _in_user_names(expression: Any, names: dict[Any, str]) -> str | None:
     """Return an expression with the user's names; None where a symbol has no name."""
     sympy: ModuleType = sys.modules["sympy"]
     named = {one: sympy.Symbol(name, integer=one.is_integer, real=True) for one, name in names.items()}

@@ -224,7 +224,7 @@ def run_replay(
     """
     compile_frame, call = REPLAYS.resolve(_COMPILE_FRAME), replay.call
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
-    with _apart_from_the_program(replay, made_code), _ending_complete(replay) if keep else contextlib.nullcontext():
+    with _isolated_compile(replay, made_code), _ending_complete(replay) if keep else contextlib.nullcontext():
         try:
             made = compile_frame(
                 call.code,
@@ -374,7 +374,7 @@ class _ReplayBackend:
 
 
 @contextlib.contextmanager
-def _apart_from_the_program(replay: Replay, made_code: MadeCode | None = None) -> Iterator[None]:
+def _isolated_compile(replay: Replay, made_code: MadeCode | None = None) -> Iterator[None]:
     call = replay.call
     identity = REPLAYS.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=next(_OWN_COMPILES))
     with isolated(
@@ -389,7 +389,7 @@ def _apart_from_the_program(replay: Replay, made_code: MadeCode | None = None) -
 
 
 @contextlib.contextmanager
-def compiling_apart_from_the_program() -> Iterator[None]:
+def compiling_in_isolation() -> Iterator[None]:
     """Compile a graph only for inspection: its effects on statistics, random numbers and logs are reverted."""
     with isolated(modes=True, gradients=True, compiles=True):
         yield
