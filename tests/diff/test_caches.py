@@ -245,7 +245,7 @@ def test_run_cold_and_warm(
     assert run(["--cold", "--warm", "--python", *python(), str(path), *argument]) == status
     printed = capsys.readouterr().out
     assert f", {1 - status} hit the caches" in printed
-    # The cost of both starts stands beside each other, by phase.
+    # The costs of both starts are side by side, by phase.
     assert re.search(r"^compile time +\d+\.\d\d s +\d+\.\d\d s$", printed, re.MULTILINE), printed
     assert re.search(r"^  backend +\d+\.\d\d s +\d+\.\d\d s$", printed, re.MULTILINE), printed
     if status:

@@ -78,7 +78,12 @@ BANNED = {
     r"\bin place of\b": "instead of",
     r"\blook(?:s|ed|ing) at\b": "reads, checks, inspects",
     r"\bg(?:ives?|ave|iven|iving)(?: \w+)? up\b": "abandons or skips, of a trace; cancels",
-    r"\bgo(?:es|ing)? on in(?:to)?\b": "continues in",
+    r"\bgo(?:es|ing)? on\b(?! (?:a|the)\b)": "continues, resumes",
+    r"\b[Nn]one for none\b|\b(?:None|False|nothing) without one\b|\bone (?:that|which) has none\b": "if there is none",
+    r"[;,] any thread[.]": "Runs on any thread",
+    r"(?:(?<=[.] )|^)(?-i:For) the life of": "Lasts for the life of",
+    r"\bstands (?:beside|ready)\b": "is shown beside, is ready",
+    r"\b(?:is|are) not as torch writes\b": "is not in torch's format",
 }
 # Texts that users saw before they were written anew.
 OLD_TEXTS = (

@@ -30,7 +30,7 @@ class FurtherCondition:
 
 
 def further_condition(fix: Fix, before: Sequence[Record], after: Sequence[Record]) -> FurtherCondition | None:
-    """Return the first condition that only the run with the fix reaches; None without one, or if it has no name."""
+    """Return the first condition that only the run with the fix reaches; None if none has a name."""
     known = {found.reason for record in before for found in _breaks(record)}
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
         lines = edited(document, fix.edits).split("\n")

@@ -137,7 +137,7 @@ class _Run:
 
 
 def _others(stem: Path) -> dict[int, Profile | None]:
-    """Return the child processes' profiles by process id; None for one that wrote none."""
+    """Return the child processes' profiles by process id; None for a process that wrote no profile."""
     others: dict[int, Profile | None] = {}
     for begun in sorted(stem.parent.glob(f"{stem.name}.*{BEGUN}")):
         written = begun.with_name(begun.name.removesuffix(BEGUN) + OWN)

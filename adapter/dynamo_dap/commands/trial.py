@@ -368,7 +368,7 @@ def runner_of(
     seconds: float,
     consents: Consents = refuses_untrusted,
 ) -> Runner:
-    """Return a runner of ``program``; without one, of the recorded program.
+    """Return a runner of ``program``, by default of the recorded program.
 
     Raises:
         CannotTry: the file to run does not exist, or ``consents`` refuses the recorded program.

@@ -72,7 +72,7 @@ class RecordFollower:
             return True
 
     def _newest(self) -> Path | None:
-        """Return the newest record with a finished compile; without one, the newest."""
+        """Return the newest record with a finished compile, or the newest if none has one."""
         roots = [os.path.realpath(root) for root in self._roots()]
         newest = None
         for path in _newest_run_first(self._records()):

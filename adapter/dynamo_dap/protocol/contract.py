@@ -167,7 +167,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """The server's address, ``HOST:PORT``; None to run without a debugger and only write a record."""
     token: str = ""
     connects: bool = False
-    """Whether it connects to the server that the environment names; without one, it runs without a debugger."""
+    """Whether it connects to the server that the environment names; if none is named, it runs without a debugger."""
     program: str | None = None
     module: str | None = None
     code: str | None = None

@@ -69,7 +69,7 @@ def read_compiled_function(path: Path) -> CompiledFile:
     """Return what a file holds.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is not as torch writes it.
+        UnreadableRecord: it cannot be read, or is not in torch's format.
     """
     try:
         with open_regular(path) as file:

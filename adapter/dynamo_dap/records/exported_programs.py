@@ -59,7 +59,7 @@ def read_exported_programs(path: Path) -> list[ExportedProgram]:
     """Return the programs of a file.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is not as torch writes it.
+        UnreadableRecord: it cannot be read, or is not in torch's format.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:

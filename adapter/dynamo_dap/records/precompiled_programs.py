@@ -72,7 +72,7 @@ def read_precompiled_program(path: Path) -> PrecompiledProgram:
     """Return what a program accepts.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is not as torch writes it.
+        UnreadableRecord: it cannot be read, or is not in torch's format.
     """
     try:
         with open_regular(path) as file:

@@ -47,7 +47,7 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argpa
 
 
 def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
-    """Return the given program; without one, end the command with its usage."""
+    """Return the given program; if none is given, end the command with its usage."""
     given: list[str] = options.program or []
     if options.module is not None:
         # Earlier versions required -- before a module's arguments. There argparse ends the arguments of -m.

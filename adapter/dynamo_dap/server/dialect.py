@@ -19,7 +19,7 @@ from dynamo_dap.protocol.types import InitializeRequestArguments
 _LINES = frozenset({"line", "endLine"})
 _COLUMNS = frozenset({"column", "endColumn"})
 _FILES = frozenset({"source", "location", "module"})
-"""Where DAP has a ``path``: in a ``Source`` or a ``Module``. In our own requests it stands beside a ``line``."""
+"""Where DAP has a ``path``: in a ``Source`` or a ``Module``. In our own requests it accompanies a ``line``."""
 _LISTS_OF_FILES = frozenset({"sources", "modules"})
 _OPAQUE = frozenset({"adapterData", "data", "variables", "env"})
 """Objects in which these names have other meanings."""

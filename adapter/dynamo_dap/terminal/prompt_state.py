@@ -49,7 +49,7 @@ class PromptState:
     """The commands of the last hit breakpoints that have not run yet."""
 
     def confirms(self, question: str) -> bool:
-        """Ask the user; without one, return True."""
+        """Ask the user; return True if there is no user to ask."""
         if not self.is_interactive or self.read is None:
             return True
         return (self.read(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")

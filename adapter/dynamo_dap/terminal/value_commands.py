@@ -127,7 +127,7 @@ _SIZE = re.compile(
 
 @command("display", Group.VALUES, "[EXPRESSION]", example="display x.shape", complete=complete_expression)
 def display(debugger: Debugger, argument: str) -> None:
-    """Show an expression now and at each stop in this function where it changed; without one, list them."""
+    """Show an expression now and at each stop in this function where it changed, or list all such expressions."""
     debugger.stopped_thread()
     values = debugger.displays().values
     if argument:
@@ -142,7 +142,7 @@ def display(debugger: Debugger, argument: str) -> None:
 
 @command("undisplay", Group.VALUES, "[EXPRESSION]", example="undisplay x.shape")
 def undisplay(debugger: Debugger, argument: str) -> None:
-    """Stop showing an expression; without one, all expressions of this function."""
+    """Stop showing an expression, or by default all expressions of this function."""
     debugger.stopped_thread()
     if not argument:
         debugger.displays().values.clear()

@@ -52,7 +52,7 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
     }
 }
 
-/** The frame that is selected; without one the user gets a message. */
+/** Returns the selected frame; shows a message if there is none. */
 function neededFrame(): StoppedFrame | undefined {
     const frame = stoppedFrame();
     if (frame === undefined) {

@@ -12,7 +12,7 @@ const BARS = uPlot.paths.bars?.({ size: [0.95, 100] });
 let shown: uPlot | undefined;
 let last: TensorHistogram | undefined;
 
-/** Draws a histogram into `#histogram`; without one says that there is none. */
+/** Draws a histogram into `#histogram`, or says that there is none. */
 export function drawHistogram(histogram: TensorHistogram | undefined): void {
     const place = byId("histogram");
     shown?.destroy();

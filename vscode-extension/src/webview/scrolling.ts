@@ -84,7 +84,7 @@ export class Scrolling {
         this.scroller.scrollTo(way === 0 ? { top: at } : { left: at });
     }
 
-    /** The scroll bar was moved; by a hair, when it was moved from here. */
+    /** Follows a move of the scroll bar. A difference by rounding comes from `moveBar`. */
     private follow(): void {
         for (const way of WAYS) {
             const [pixels, count] = this.range(way);

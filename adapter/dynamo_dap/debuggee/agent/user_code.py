@@ -1,6 +1,6 @@
 """Classifies files: the user's own code, torch, and other installed packages.
 
-Pure functions over paths, cached for the life of the process; any thread.
+Pure functions over paths, cached for the life of the process. They run on any thread.
 """
 
 from __future__ import annotations

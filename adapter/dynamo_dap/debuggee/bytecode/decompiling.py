@@ -218,7 +218,7 @@ class _Walk:
         self._inner(inside.start, inside.stop, depth, is_left=False)
 
     def _loop(self, index: int, target: int, depth: int) -> int | None:
-        """Execute a ``for`` loop; return None for one with another exit or entry."""
+        """Execute a ``for`` loop; return None if the loop has a second exit or entry."""
         machine, back = self._machine, target - 1
         names = _loop_variables(self._table.instructions[index + 1 : back])
         first = index + 1 + len(names) + (len(names) > 1)

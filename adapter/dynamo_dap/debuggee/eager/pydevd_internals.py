@@ -234,8 +234,8 @@ def wrap_process_creation(
 ) -> None:
     """Rewrite every started process's command by ``rewritten``, and call ``after_fork`` in forks.
 
-    For the life of the process, while ``is_wanted``; else processes start as before. Forks that are about to run
-    another program do not count.
+    Lasts for the life of the process. While ``is_wanted`` returns false, processes start as before. Forks that are
+    about to run another program do not count.
     """
     global _has_wrapped_process_creation
     if _has_wrapped_process_creation:

@@ -67,7 +67,7 @@ _is_presentation_wanted: Callable[[], bool] | None = None
 def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) -> bool:
     """Make ``presentation`` show values while ``is_wanted``; return False if this debugpy does not support it.
 
-    For the life of the process. The presentation of the first call is kept, ``is_wanted`` is that of the last.
+    Lasts for the life of the process. A later call replaces ``is_wanted``, but not the presentation.
     """
     global _is_presentation_wanted
     if _is_presentation_wanted is not None:
@@ -162,7 +162,7 @@ def _import_no_types() -> None:
 def add_scopes(presentation: Presentation) -> bool:
     """Show the scopes of ``presentation`` beside locals and globals; return False if this debugpy cannot.
 
-    For the life of the process; may be called again. After ``present_values``.
+    Lasts for the life of the process. Call ``present_values`` first. May be called again.
     """
     try:
         processor = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json")

@@ -175,7 +175,7 @@ def groups_for_line(generated: GeneratedCode, path: str, line: int) -> list[Grou
         return []
     if (path, line) in generated.computed_lines:
         return generated.listing.groups_of(Kind.GRAPH)
-    is_own = path == normalized_path(generated.path) and _lines_that_return(generated.original) == {line}
+    is_own = path == normalized_path(generated.path) and _return_lines(generated.original) == {line}
     # The return of a resume function's result has no line of its own.
     return generated.listing.groups_of(Kind.RETURN) if is_own and not generated.listing.groups_of(Kind.RESUME) else []
 
@@ -184,7 +184,7 @@ def _lines_of_instructions(generated: GeneratedCode) -> set[tuple[str, int]]:
     return {(normalized_path(path), line) for path, line in generated.listing.entries_of_lines()}
 
 
-def _lines_that_return(original: CodeType | None) -> set[int]:
+def _return_lines(original: CodeType | None) -> set[int]:
     if original is None:
         return set()
     line, lines = original.co_firstlineno, set()

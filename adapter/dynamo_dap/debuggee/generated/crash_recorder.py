@@ -17,7 +17,7 @@ class CrashRecorder:
     """Writes the crash cell, if the starting process asked for one."""
 
     def __init__(self, folder: str | None) -> None:
-        """Write the cell to ``folder``; write nothing without one."""
+        """Write the cell to ``folder``; write nothing if it is None."""
         self._folder = folder
         self._writer: CellWriter | None = None
         self._described: set[int] = set()

@@ -1,8 +1,8 @@
 """Writes the annotated listing of generated code, which its frames show as their source.
 
 One line per instruction, so the instruction with index ``i`` is on line ``i + 1``. The left side has index, offset,
-name and argument; the right side has the purpose, once per group, and details of single instructions. Pure text; any
-thread.
+name and argument; the right side has the purpose, once per group, and details of single instructions. It has no side
+effects. Runs on any thread.
 """
 
 from __future__ import annotations

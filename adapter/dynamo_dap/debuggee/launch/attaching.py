@@ -78,7 +78,7 @@ def is_client_connected() -> bool:
 
 
 def breakpoint() -> None:
-    """Stop here in the attached client; do nothing without one."""
+    """Stop here in the attached client; do nothing if no client is attached."""
     stop_at(process_agent(), sys._getframe(1))
 
 

@@ -16,7 +16,7 @@ class ObjectNumbers:
         self._newest = 0
 
     def of(self, value: object) -> int | None:
-        """Return the number of an object; None for one that cannot be held weakly."""
+        """Return the number of an object; None if it does not support weak references."""
         for number, reference in self._known.items():
             if (known := reference()) is not None and known is value:
                 return number

@@ -176,7 +176,7 @@ class ArrayScalars(Family):
     """NumPy's numbers."""
 
     def text(self, value: object, width: int, depth: int, view: View) -> str:
-        """Return the digits; the type stands beside them."""
+        """Return the digits; the type is shown beside them."""
         return str(value)
 
 

@@ -71,7 +71,7 @@ def instance_dictionary(value: object) -> dict[str, Any]:
 
 
 def dictionary_descriptor(value: object) -> Any:
-    """Return the descriptor of Python for the object's own ``__dict__``; None without one, or behind a property."""
+    """Return Python's descriptor of the object's own ``__dict__``; None if there is none or a property hides it."""
     found = find_in_type(value, "__dict__")
     return found if is_exactly(found, (types.GetSetDescriptorType, types.MemberDescriptorType)) else None
 

@@ -46,7 +46,7 @@ def fixes(situation: Situation) -> Iterator[Fix]:
     if statement is None or isinstance(statement, Function) or not knows_torch(document, line):
         return
     call, parameters = _call(situation, document, statement, list(tied))
-    if call is not None and not _is_in_part_that_may_not_run(statement, call):
+    if call is not None and not _may_not_run(statement, call):
         arguments = {name: parameters[name] for name in tied}
         edits = _edits(document, statement, arguments, tied)
         sizes = ", ".join(f"{_words(indices)} of {name}" for name, indices in tied.items())
@@ -168,7 +168,7 @@ def _given(call: ast.Call, function: Function, name: str) -> ast.expr | None:
     return call.args[index] if index < len(call.args) else None
 
 
-def _is_in_part_that_may_not_run(statement: ast.stmt, call: ast.Call) -> bool:
+def _may_not_run(statement: ast.stmt, call: ast.Call) -> bool:
     """Return whether its statement may run the call many times or never: names may not exist before it."""
     return any(
         isinstance(node, _NOT_ONCE) and any(one is call for one in ast.walk(node)) for node in ast.walk(statement)

@@ -23,7 +23,7 @@ FAKE_KERNEL = "fake kernel"
 OPERATOR = "custom operator"
 
 Promised = Sequence["_Result | None"]
-"""A fake kernel's declaration of each result; None for one that is not a plain tensor."""
+"""A fake kernel's declaration of each result; None for a result that is not a plain tensor."""
 
 
 @dataclass(frozen=True)

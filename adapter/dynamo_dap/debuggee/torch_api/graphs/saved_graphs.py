@@ -37,7 +37,7 @@ class SavedGraph:
         self.wanted: set[object] = set()
         """Nodes whose values later calls need."""
         self.sources: dict[object, types.CodeType | None] = {}
-        """By placeholder; None for one that has no expression."""
+        """By placeholder; None if it has no expression."""
         self.names: dict[object, str] = {}
         """By placeholder, as the user wrote it."""
         self.attributes: dict[str, object] = {}

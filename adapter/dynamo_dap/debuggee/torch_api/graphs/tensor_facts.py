@@ -87,7 +87,7 @@ def version_of(tensor: Any) -> int:
 
 
 def address_of(tensor: Tensor) -> int:
-    """Return the address of a tensor's memory; 0 for one that has none."""
+    """Return the address of a tensor's memory; 0 if it has no memory of its own."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except (AttributeError, NotImplementedError, RuntimeError):

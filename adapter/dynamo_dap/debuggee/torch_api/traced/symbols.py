@@ -222,7 +222,7 @@ class NumbersOfTrace:
 
 
 def value_of_symbol(shape_env: object, symbol: object) -> object:
-    """Return a symbol's number in the compiled call; None for one that depends on data."""
+    """Return a symbol's number in the compiled call; None if it depends on data."""
     return _values_of(shape_env).get(symbol)
 
 

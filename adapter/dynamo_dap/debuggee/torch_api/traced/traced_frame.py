@@ -447,7 +447,7 @@ class TracedFrame:
         return real_values_of(self.translator.output).as_written(value, lambda: reachable_nodes(self.translator))
 
     def gradient(self, node: Node) -> object:
-        """Return a node's gradient in the inspected backward pass; None without one.
+        """Return a node's gradient in the inspected backward pass; None if there is none.
 
         Raises:
             NoRealValue: there is none; the text says why.

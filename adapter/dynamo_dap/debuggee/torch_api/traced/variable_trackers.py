@@ -78,7 +78,7 @@ def source_of(tracker: object) -> object:
 
 
 def source_name(source: Any) -> str | None:
-    """Return the expression of a source, as guards write it: ``L['x']``; None for one that has none."""
+    """Return the expression of a source, as guards write it: ``L['x']``; None if it has no expression."""
     if source is None:
         return None
     try:
