@@ -30,7 +30,7 @@ class TerminalDebugger:
         self._wait_for_prompt()
 
     def stop(self) -> float:
-        """Go on to the next stop and have the local variables printed; return how many milliseconds that took."""
+        """Continue to the next stop and have the local variables printed; return how many milliseconds that took."""
         began = time.perf_counter()
         self._say(b"c\n")
         self._wait_for_prompt()

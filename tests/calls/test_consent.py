@@ -114,7 +114,7 @@ def test_a_setting_that_is_a_program_is_refused_and_shown(tmp_path: Path) -> Non
         ([Space("m", names={"__file__": 2})], "__file__"),
         ([Function(0, "f", "f", 1)], "no source file"),
         ([Function(0, "f", "f", 2, source="sources/f.py")], "at line 2"),
-        ([Named("typing"), Function(3, "_eval_type", "Any", 1)], "is not the name of"),
+        ([Named("typing"), Function(3, "_eval_type", "Any", 1)], "does not end with the name"),
         ([Class(0, "C", 1, "sources/f.py")], "has no C"),
         ([Class(0, "f", 1, "sources/f.py", names={"a=print()": 2})], "an invalid name"),
     ],

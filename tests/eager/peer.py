@@ -177,11 +177,11 @@ class Peer:
         return found
 
     def resume(self, command: str = "continue") -> None:
-        """Go on."""
+        """Continue."""
         self.ask(command, {"threadId": self.thread_id})
 
     def step(self, command: str) -> None:
-        """Go on, and wait for the stop."""
+        """Continue, and wait for the stop."""
         self.resume(command)
         self.stop()
 

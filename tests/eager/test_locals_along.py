@@ -95,7 +95,7 @@ class Looking:
         return str(self._session.request("evaluate", asked)["result"])
 
     def continue_to_stop(self, command: str = "next") -> None:
-        """Go on to the next stop."""
+        """Continue to the next stop."""
         self._session.request(command, {"threadId": self.thread})
         self.stop()
 

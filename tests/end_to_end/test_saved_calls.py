@@ -327,7 +327,7 @@ def test_a_call_without_its_data_and_folders_that_hold_none(tmp_path: Path) -> N
         ("", "cannot be read"),
         (content.replace('"version": 1', '"version": 9'), "version 9"),
         (content.replace("sources/small.py", "../../small.py"), "is not in"),
-        (content.replace('"function": ', '"function": 99', 1), "names value 99"),
+        (content.replace('"function": ', '"function": 99', 1), "refers to value 99"),
         (content.replace('"is": "scalar"', '"is": "os.system"', 1), "cannot be read"),
     ):
         (folder / CALL_FILE).write_text(text)

@@ -66,7 +66,7 @@ class Strict:
         return marker, {one["name"]: one["value"] for one in variables["variables"]}
 
     def go(self, command: str) -> tuple[str | None, dict[str, str]]:
-        """Go on, by a step or ``continue``, and wait for the next stop."""
+        """Continue, by a step or ``continue``, and wait for the next stop."""
         self.client.request(command, {"threadId": self.thread})
         return self.stop()
 

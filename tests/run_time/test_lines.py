@@ -46,7 +46,7 @@ def program(tmp_path: Path) -> Fixture:
 
 
 def stop_at(session: Session, program: Fixture, marker: str) -> str:
-    """Go on to the next stop, which must be of the breakpoint at ``marker``; return what it says."""
+    """Continue to the next stop, which must be of the breakpoint at ``marker``; return what it says."""
     stop = session.wait_for_stop("breakpoint")
     user = stop.frames[1]
     assert (user.path, user.marker) == (program.path, marker)

@@ -298,9 +298,9 @@ def _check_code(call: SavedCall, value: Function | Class, texts: dict[str, str])
     elif value.source is None and not (isinstance(owner, Named) and not owner.name):
         raise BadFolder(f"{value.qualified_name} is in no source file of this call")
     if value.source is None:
-        # The allow list has the qualified name; the code is found by the other.
+        # The allow list checks the qualified name, but the replay finds the code by the short one.
         if value.name != value.qualified_name.rpartition(".")[2]:
-            raise BadFolder(f"{value.qualified_name} is not the name of {value.name}")
+            raise BadFolder(f"the qualified name {value.qualified_name} does not end with the name {value.name}")
         return
     if value.source not in texts:
         raise BadFolder(f"{value.source} is not a source file of this call")
@@ -310,7 +310,7 @@ def _check_code(call: SavedCall, value: Function | Class, texts: dict[str, str])
 
 def _check_number(number: int, count: int) -> None:
     if not 0 <= number < count:
-        raise BadFolder(f"{CALL_FILE} names value {number} of {count}")
+        raise BadFolder(f"{CALL_FILE} refers to value {number}, but has only {count}")
 
 
 def _references(value: Value | Conditions) -> Iterator[int]:

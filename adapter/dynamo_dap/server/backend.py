@@ -73,7 +73,7 @@ class Backend:
 
     def on_request(self, request: Request) -> None:
         """Refuse: backends send no requests."""
-        text = f"the server answers no '{request.command}' of the {self.name}"
+        text = f"the server does not answer requests of the {self.name} ('{request.command}')"
         self.connection.respond_error(request, text, error_id=ErrorId.UNKNOWN_REQUEST)
 
     def on_invalid_message(self, problem: str) -> None:

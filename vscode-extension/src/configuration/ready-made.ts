@@ -57,7 +57,7 @@ const attach: vscode.DebugConfiguration = {
 
 export const all: readonly vscode.DebugConfiguration[] = [currentFile, currentModule, pytest, torchrun, explored, triton, attach];
 
-/** The file on disk behind `uri`. For one that has no name yet VS Code asks for it; undefined when the user declines. */
+/** Returns the file on disk of `uri`. An untitled document is saved first; undefined if the user cancels that. */
 export async function savedFile(uri: vscode.Uri): Promise<vscode.Uri | undefined> {
     const saved = uri.scheme === "untitled" ? await vscode.workspace.save(uri) : uri;
     if (saved?.scheme === "file") {

@@ -44,11 +44,11 @@ class Phase(Enum):
     """Where a frame is, relative to its current instruction."""
 
     BEFORE = "before"
-    """It is about to execute it: the stack is whole."""
+    """The instruction runs next: the stack is complete."""
     INSIDE = "inside"
-    """It is executing it (a caller's call): the operands are in use."""
+    """The instruction is running: a call, whose operands are in use."""
     RAISED = "raised"
-    """It raised: the operands are gone."""
+    """The instruction has raised: the operands are gone."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """Makes other forms of a graph, in which single parts of a gradient can be compared.
 
-A zero can be added to each operand: its gradient is the operation's own part. A call of an operator that only runs its
-body (``checkpoint``) can be replaced by the operations of that body. Runs on the program's thread that runs the
-backward pass.
+An input of zeros can be added to an operand: the input's gradient is the part that one operation adds to the operand's
+gradient. A call of an operator that only runs its body (``checkpoint``) can be replaced by the operations of that body.
+Runs on the program's thread that runs the backward pass.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ExpandedGraph(NamedTuple):
 
 
 def expanded(module: GraphModule, caller: Node) -> ExpandedGraph | None:
-    """Replace the node ``caller``; return None if it does more than run one body without further bodies."""
+    """Replace ``caller`` by the operations of its body; return None unless it only runs one body without inner ones."""
     bodies = [each for each in caller.all_input_nodes if each.op == "get_attr"]
     if not is_higher_order(caller) or getattr(caller.target, "__name__", "") not in _ONLY_RUN_THEIR_BODY:
         return None
@@ -65,7 +65,7 @@ def expanded(module: GraphModule, caller: Node) -> ExpandedGraph | None:
 
 
 def with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[GraphModule, Mapping[Node, Node], Sequence[Node]]:
-    """Return the graph (torch's ``GraphModule``) with these inputs, the copies of its nodes, and the inputs."""
+    """Add an input to each operand in ``uses``; return the new graph, the copies of its nodes, and the inputs."""
     torch = sys.modules["torch"]
     longer = torch.fx.Graph()
     copies: dict[Node, Node] = {}

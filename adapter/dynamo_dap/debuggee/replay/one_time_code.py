@@ -72,7 +72,7 @@ class OneTimeCode:
             try:
                 run_once(self._code, self._generated, self._made.cleanups)
             except (CannotReplace, FeatureMissing) as problem:
-                self._on_problem(f"later calls run it, too: {problem}")
+                self._on_problem(f"later calls will run the changed code too: {problem}")
             return graph(*arguments, **named)
 
         never_compile(compiled_graph)
