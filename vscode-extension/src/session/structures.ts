@@ -236,7 +236,7 @@ export interface ComparisonBody {
     stage?: string;
     /** The decomposition, pass or lowering without which nothing differs, if known. */
     part?: string;
-    /** The compiles that found the wrong stage, each with one stage more. */
+    /** The compiles that found the wrong stage; each adds a stage to the one before. */
     stages?: JudgedStage[];
     /** The first operation that differs. */
     operation?: string;
