@@ -32,7 +32,7 @@ from dynamo_dap.server.rank_meeting import RankMeeting
 from dynamo_dap.server.rank_member import RankMember
 
 SECONDS = 20.0
-GO_ON = RankGoesBody("continue")
+CONTINUE = RankGoesBody("continue")
 
 
 class Meeting(RankMeeting):
@@ -120,7 +120,7 @@ async def stop_and_continue(first: Member, second: Member) -> None:
     """The first stops and is continued, before the second has reached a line."""
     await first.stops("breakpoint", 1)
     await second.hears(PAUSE_RANK)
-    await first.report(RANK_GOES, GO_ON)
+    await first.report(RANK_GOES, CONTINUE)
     await second.hears(WITHDRAW_RANK_PAUSE)
 
 
@@ -134,7 +134,7 @@ def test_a_rank_that_paused_while_its_pause_was_taken_back_continues() -> None:
         await second.stops("breakpoint", 2)
         await first.hears(PAUSE_RANK)
         await first.stops("pause", 2)
-        await second.report(RANK_GOES, GO_ON)
+        await second.report(RANK_GOES, CONTINUE)
         await first.hears(RANK_GOES, command="continue")
 
     with_two(scenario)
@@ -168,7 +168,7 @@ def test_a_pause_that_a_user_asks_for_pauses_all() -> None:
         await first.hears(PAUSE_RANK)
         await second.stops("pause", 1)
         await first.stops("pause", 1)
-        await second.report(RANK_GOES, GO_ON)
+        await second.report(RANK_GOES, CONTINUE)
         await first.hears(RANK_GOES, command="continue")
 
     with_two(scenario)

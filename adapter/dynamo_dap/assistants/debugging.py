@@ -1,4 +1,4 @@
-"""Offers the terminal's debugger as tools, whose answer is its output. It has a real server process.
+"""Offers the terminal's debugger as tools. A tool answers with the debugger's output; the server is a real process.
 
 Tools run on the server's event loop, the debugger on one worker thread at a time. A session lives until it is ended.
 """
@@ -123,7 +123,7 @@ class Debugging:
     ) -> CallToolResult:
         """Debug a program that uses torch.compile: run it to the first stop, and report where and why it stopped.
 
-        Lines in compiled functions can be stopped at while Dynamo traces them, in cached calls, and in generated code.
+        It can stop at lines of compiled functions while Dynamo traces them, in cached calls, and in generated code.
         """
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
@@ -319,7 +319,7 @@ class Debugging:
         self,
         run: Annotated[int | None, Field(description="The run to end; without it: the debugged program.")] = None,
     ) -> CallToolResult:
-        """End a run, or the debugged program (one that was attached to runs on)."""
+        """End a run or the debugged program; from a program that was attached to, only detach."""
         if run is not None:
             return answer(f"Ended: {await self._runs.end(run)}")
         debugger = self._session()
@@ -334,7 +334,7 @@ class Debugging:
             with anyio.CancelScope(shield=True):
                 await asyncio.to_thread(self._debugger.end)
 
-    # -- how ---------------------------------------------------------------------------------------------------------
+    # -- running actions -----------------------------------------------------------------------------------------------
 
     def _session(self) -> Debugger:
         if self._debugger is None or self._debugger.state is State.ENDED:
@@ -364,7 +364,7 @@ class Debugging:
             try:
                 problem = await asyncio.shield(thread)
             except asyncio.CancelledError:
-                # Let the program run on; the thread is free again at once.
+                # The program continues to run, but the worker thread ends its wait at once.
                 debugger.cancel_wait()
                 with anyio.CancelScope(shield=True), contextlib.suppress(Exception):
                     await thread

@@ -29,7 +29,7 @@ from dynamo_dap.terminal.client import Server, ServerProcess
 _PATIENCE = 20.0
 """Seconds for an editor to introduce itself and to send its breakpoints."""
 _LEAVE_SECONDS = 2.0
-_GOING_ON = ("continue", "next", "stepIn", "stepOut", "stepBack", "reverseContinue")
+_RESUMING = ("continue", "next", "stepIn", "stepOut", "stepBack", "reverseContinue")
 _ENDED_BY_USER = "The user has ended the session in the editor.\n"
 
 Change = Callable[[Response], Response]
@@ -130,7 +130,7 @@ class SharedSession:
             self._cancel(client, request)
         elif request.command in LISTS:
             self._set(client, request)
-        elif request.command in _GOING_ON:
+        elif request.command in _RESUMING:
             self._resume(client, request)
         else:
             self._forward(client, request)

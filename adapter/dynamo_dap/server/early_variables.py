@@ -2,7 +2,7 @@
 
 Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy gets one request for both
 (``LOCALS_ALONG``); the client's second request is answered here. The variables are used once, within a tenth of a
-second. They are dropped at each request that may change a value or resume a thread, at its answer, and after a stop,
+second. A request that may change a value or resume a thread drops them, and so does its answer. A stop drops them too,
 since other threads of the program have run. Runs on the event loop, one per session.
 """
 

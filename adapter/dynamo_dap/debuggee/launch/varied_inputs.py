@@ -93,7 +93,7 @@ class VariedInputs:
         assert self._call is not None
         if name in self._call.kwargs:
             return name
-        # A module's forward has ``self`` besides.
+        # A module's ``forward`` also has ``self``.
         for skipped in (0, 1):
             positions = dict(enumerate(self._code.co_varnames[skipped : self._code.co_argcount]))
             if all(self._is_same(positions.get(at), one) for at, one in enumerate(self._call.args)):

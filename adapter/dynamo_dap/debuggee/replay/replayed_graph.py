@@ -230,7 +230,7 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
             _refuse_resized_memory(graph)
             graph.take_attributes()
             return graph
-    raise NoRealValue("it is not traced again as it was compiled")
+    raise NoRealValue("a replay of the call gives another graph than its compile")
 
 
 def has_transforms(nodes: Iterable[Node]) -> bool:
