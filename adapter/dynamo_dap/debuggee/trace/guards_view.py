@@ -11,7 +11,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.torch_api.cache.guards import GuardFacts, ShapeGuardFacts
-from dynamo_dap.debuggee.torch_api.traced.sources import in_user_terms, steps_of
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote, steps_of
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, is_source, source_name
 from dynamo_dap.debuggee.trace.graph_view import place_variable
@@ -55,7 +55,7 @@ def _variable(frame: TracedFrame, number: int, entry: GuardFacts | ShapeGuardFac
 
 def _guard(frame: TracedFrame, guard: GuardFacts) -> Value:
     def facts() -> list[Variable]:
-        readable = in_user_terms(guard.name)
+        readable = as_the_user_wrote(guard.name)
         parts = [Variable("type", Value(guard.check))]
         if guard.name:
             text = guard.name if readable == guard.name else f"{readable}, for guards {guard.name}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.traced.sources import in_user_terms, user_expression
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote, user_expression
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
@@ -138,4 +138,4 @@ def _others(view: TracedView) -> Iterator[Variable]:
 
 def _written(tracker: object) -> str:
     name = None if is_unrealized(tracker) else source_name(source_of(tracker))
-    return in_user_terms(name) if name else "tensor"
+    return as_the_user_wrote(name) if name else "tensor"

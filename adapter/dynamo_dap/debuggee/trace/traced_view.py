@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of, is_fake_tensor, is_tensor, kind_of
 from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.debuggee.torch_api.traced.sources import in_user_terms
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized, is_form
@@ -133,7 +133,7 @@ class TracedView(View):
             return known if node is None else [_node(node), *known]
         source, summary = source_name(source_of(tracker)), type(tracker).__name__
         if source is not None:
-            summary = bounded_text(f"{summary} of {in_user_terms(source)}", _SUMMARY)
+            summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
         group = Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))
         if not isinstance(form, Unrealized) or not is_tensor(form.value) or is_fake_tensor(form.value):
             return [group]
@@ -207,7 +207,7 @@ def _facts(tracker: Tracker, place: Place | None) -> list[Variable]:
     facts = [Variable("tracker", Value(type(tracker).__name__, kind="virtual"))]
     source = source_name(source_of(tracker))
     if source is not None:
-        readable = in_user_terms(source)
+        readable = as_the_user_wrote(source)
         text = source if readable == source else f"{readable}, for guards {source}"
         facts.append(Variable("source", Value(bounded_text(text), kind="virtual")))
     if place is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.cache.guard_checks import SIZES, GuardCheck, checked_tensor
 from dynamo_dap.debuggee.torch_api.cache.recompiles import split_check
 from dynamo_dap.debuggee.torch_api.objects import Output, Translator
-from dynamo_dap.debuggee.torch_api.traced.sources import in_user_terms
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.symbols import range_text, relation_text
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
     Place,
@@ -233,7 +233,7 @@ class RequestedGuard:
 def requested_guard(guard: object) -> RequestedGuard:
     """Describe a guard."""
     facts = _facts(guard)
-    return RequestedGuard(facts.check, facts.name, in_user_terms(facts.name))
+    return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ def built_guards(output: Output, checks: Sequence[GuardCheck]) -> Iterator[Built
             yield from _conditions_on_sizes(output, found)
             continue
         place = users_frame(stack)[0] if stack else None
-        yield BuiltGuard(found, check, place, in_user_terms(name) or None)
+        yield BuiltGuard(found, check, place, as_the_user_wrote(name) or None)
     for one in left.values():
         yield BuiltGuard((one.expression,), one.kind, one.place, None)
 

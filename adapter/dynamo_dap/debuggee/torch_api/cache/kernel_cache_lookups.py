@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_api.cache.cache_lookups import LOOKUPS, CacheLook
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
-from dynamo_dap.debuggee.torch_api.traced.sources import in_user_terms
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _REMOTE = "torch._inductor.remote_cache"
@@ -185,7 +185,7 @@ class KernelCacheLookups:
                 failed = entry.guard_manager.check_verbose(values).verbose_code_parts
                 if failed:
                     # Torch adds the line as a comment.
-                    guard = in_user_terms(failed[0].partition("  # ")[0].strip())
+                    guard = as_the_user_wrote(failed[0].partition("  # ")[0].strip())
                     reason = f"a guard of the saved function fails: {guard}"
                     self._report(self._found("precompile cache", "refused", None, iter(()), reason), code)
         yield None

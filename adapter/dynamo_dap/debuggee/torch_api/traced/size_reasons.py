@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Output, Tensor
-from dynamo_dap.debuggee.torch_api.traced.sources import in_user_terms
+from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic, size_text, value_of_symbol
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import compile_identity
@@ -389,7 +389,7 @@ def _has_lists() -> bool:
 
 def written(name: str) -> str:
     """Return a size or condition as the user writes it: ``L['x'].size()[0]`` -> ``x.shape[0]``."""
-    return re.sub(r"\.size\(\)\[(\d+)\]", r".shape[\1]", in_user_terms(name))
+    return re.sub(r"\.size\(\)\[(\d+)\]", r".shape[\1]", as_the_user_wrote(name))
 
 
 def _condition(condition: ShapeGuardFacts, symbol: str) -> SizeReason:

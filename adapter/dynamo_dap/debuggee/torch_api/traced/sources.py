@@ -21,7 +21,7 @@ _DICTIONARY = re.compile(r"\.__dict__\['([A-Za-z_]\w*)'\]")
 
 
 @functools.lru_cache(maxsize=8192)
-def in_user_terms(name: str) -> str:
+def as_the_user_wrote(name: str) -> str:
     """Return a guard's expression in the user's terms: ``L['self']._modules['fc']`` -> ``self.fc``."""
     # Called for every guard of every compile, of which a model has thousands.
     if "G['__" in name:
@@ -36,7 +36,7 @@ def in_user_terms(name: str) -> str:
 def user_expression(source: object) -> str | None:
     """Return the source in the user's terms; None if it has no expression."""
     name = source_name(source)
-    return None if name is None else in_user_terms(name)
+    return None if name is None else as_the_user_wrote(name)
 
 
 @functools.cache
