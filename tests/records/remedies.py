@@ -80,7 +80,7 @@ PROGRAMS = [
         "def main():\n    return [Table(rows)(torch.ones(4)) for rows in range(2, 8)]\n",
         PARAMETERS,
         "6 modules share this code",
-        cause="size 0 of self._parameters['weight']: 2, 3",
+        cause="size 0 of self.weight: 2, 3",
         origin="return [Table(rows)(torch.ones(4))",
     ),
     Program(
@@ -384,7 +384,7 @@ PROGRAMS = [
         "        found.append(fn(torch.ones(3)))\n    return found\n",
         advice="take the choice out of the function",
         edit=("x * len(MODE)", "x * 3"),
-        cause="G['MODE']: 'one', 'two', 'six'",
+        cause="MODE: 'one', 'two', 'six'",
         origin="MODE = mode",
     ),
     Program(
@@ -563,7 +563,7 @@ PROGRAMS = [
         "    return found\n",
         advice="each dtype is compiled separately",
         edit=("Scaled(), []", "Scaled().double(), []"),
-        cause="dtype of self._parameters['weight']: Float, Double",
+        cause="dtype of self.weight: Float, Double",
         origin="may be set at: parameter_of_another_dtype_before.py:24  model.double()",
     ),
     Program(

@@ -646,6 +646,90 @@ def test_an_attribute_that_changed_once_causes_one_compile(tmp_path: Path, first
     assert {item.subject: len(item.compiles) for item in items} == {"len(self.seen)": 2, "self.mode": 1}
 
 
+EVALUATED = """\
+import torch
+
+seen = []
+
+
+@torch.compile(backend="eager")
+def fn(x):
+    seen.append(1)
+    return x + len(seen)
+
+
+x = torch.ones(2, requires_grad=True)
+fn(x)
+with torch.no_grad():
+    for call in range(3):
+        fn(x)
+"""
+
+
+def test_a_grad_mode_that_changed_once_causes_one_compile(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(EVALUATED, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
+    items = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
+    assert {item.subject: len(item.compiles) for item in items} == {"grad mode": 1, "len(G['seen'])": 2}
+    assert any(item.title.endswith(": len(seen): 1, 2, 3") for item in items), [item.title for item in items]
+
+
+SHRINKS = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def fn(x):
+    return x * 2
+
+
+for size in (3, 5, 1):
+    fn(torch.ones(size))
+"""
+
+
+BROKEN_AND_EVALUATED = """\
+import torch
+
+seen = [1]
+
+
+@torch.compile(backend="eager")
+def fn(x):
+    y = x + 1
+    torch._dynamo.graph_break()
+    return y * len(seen)
+
+
+x = torch.ones(2)
+fn(x)
+seen.append(1)
+fn(x)
+with torch.no_grad():
+    fn(x)
+"""
+
+
+def test_only_a_local_variable_is_computed_before_a_graph_break(tmp_path: Path) -> None:
+    """The rest of the function depends on torch's state and on globals as well."""
+    (tmp_path / "program.py").write_text(BROKEN_AND_EVALUATED, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
+    changed = [item for item in what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}")))) if item.kind is Kind.CHANGE]
+    assert {item.subject: len(item.compiles) for item in changed} == {"grad mode": 2, "len(G['seen'])": 1}
+    assert not any("before a graph break" in advice for item in changed for advice in item.advice)
+
+
+def test_a_size_of_one_is_a_value_as_others(tmp_path: Path) -> None:
+    """Torch's guard on it is a range, which nobody wrote."""
+    (tmp_path / "program.py").write_text(SHRINKS, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
+    (item,) = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
+    assert (item.subject, item.values) == ("size 0 of x", ["3", "5", "1"])
+    (advice,) = item.advice
+    assert "0 and 1 are always compiled separately" in advice
+    assert advice.endswith("torch.compile(..., dynamic=True)")
+
+
 def test_threads_that_compile_the_same_call_at_once_are_named(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(AT_ONCE, encoding="utf-8")
     command("run", "program.py", folder=tmp_path)

@@ -246,6 +246,29 @@ def test_a_later_compile_says_since_when_a_size_is_dynamic(tmp_path: Path) -> No
     assert all(text.endswith("dynamic since compile 0/1") for text in texts[2:])
 
 
+SHRINKS = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def fn(x):
+    return x.sum(0)
+
+
+for size in (3, 5, 1):
+    fn(torch.ones(size))
+"""
+
+
+def test_a_size_that_is_a_constant_again_is_not_called_dynamic(tmp_path: Path) -> None:
+    _, compiles = _recorded(tmp_path, SHRINKS)
+    last = _found(compiles[-1], "x.shape[0]")
+    assert last.state == "static"
+    texts = [reason.text for reason in last.reasons]
+    assert any("a size of 1 is a constant" in text for text in texts)
+    assert not any("dynamic" in text for text in texts)
+
+
 PROFILED = """\
 import torch
 

@@ -6,6 +6,7 @@ It has no side effects. The program and commands use it.
 from __future__ import annotations
 
 import errno
+import functools
 import re
 from collections.abc import Iterable
 from pathlib import PurePath
@@ -33,6 +34,26 @@ def roots_of(names: Iterable[str]) -> list[str]:
 
 
 _ROOT = re.compile(r"\W.*", re.DOTALL)
+
+
+_NAME = re.compile(r"\b[LG]\['([A-Za-z_]\w*)'\]")
+_BUILTIN = re.compile(r"\bG\['__builtins_dict__\w*'\]\['([A-Za-z_]\w*)'\]")
+_IMPORT = re.compile(r"\bG\['__import_(\w+)'\]")
+_REGISTRY = re.compile(r"(?:\.__dict__\['_|\._)(?:modules|parameters|buffers)(?:'\])?\['([^']+)'\]")
+_DICTIONARY = re.compile(r"\.__dict__\['([A-Za-z_]\w*)'\]")
+
+
+@functools.lru_cache(maxsize=8192)
+def as_the_user_wrote(name: str) -> str:
+    """Return a guard's expression in the user's terms: ``L['self']._modules['fc']`` -> ``self.fc``."""
+    # Called for every guard of every compile, of which a model has thousands.
+    if "G['__" in name:
+        name = _BUILTIN.sub(r"\1", name)
+        name = _IMPORT.sub(lambda match: match[1].replace("_dot_", "."), name)
+    name = _NAME.sub(r"\1", name)
+    if "modules" in name or "parameters" in name or "buffers" in name:
+        name = _REGISTRY.sub(lambda match: f".{match[1]}" if match[1].isidentifier() else f"[{match[1]}]", name)
+    return _DICTIONARY.sub(r".\1", name) if "__dict__" in name else name
 
 
 LONGEST = 2000

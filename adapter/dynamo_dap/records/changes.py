@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from dynamo_dap.protocol.texts import NOT_PYTHON, roots_of
+from dynamo_dap.protocol.texts import NOT_PYTHON, as_the_user_wrote, roots_of
 from dynamo_dap.records.constant_sizes import about_constant
 from dynamo_dap.records.items import Item, Kind, called, caller_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure, Place
@@ -48,6 +48,7 @@ _PRESENT = re.compile(r"(?P<key>'[^']*'|\d+) is (?P<absent>not )?in (?P<name>[\w
 _BOUND = re.compile(r"(?:(?P<first>\d+) (?P<less><=?) )?(?P<name>[^\s<>=]+)(?: (?P<more>[<>]=?|!=) (?P<last>\d+))?")
 _RATE = re.compile(r"param_groups\[\d+\]\['lr'\]")
 _ADAPTER = re.compile(r"lora|adapter|\bmerged\b|offload|_hf_hook", re.IGNORECASE)
+_GRAD_MODE = "grad mode"
 _RESUMED = re.compile(r" \(resumed at line \d+\)$")
 VALUES = 8
 
@@ -190,8 +191,8 @@ _COUNTED = 2
 
 
 def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
-    reported = [_with_values(subject, values) for subject, values in change.subjects.items()]
-    title, facts = (reported[0], []) if len(reported) == 1 else (root, reported)
+    reported = [_with_values(as_the_user_wrote(subject), values) for subject, values in change.subjects.items()]
+    title, facts = (reported[0], []) if len(reported) == 1 else (as_the_user_wrote(root), reported)
     place = next((one for one in change.places if one is not None), None)
     return Item(
         Kind.CHANGE,
@@ -253,7 +254,7 @@ def _is_computed_before_break(name: str, compiled: Compile, function: CompiledFu
     if _INTERMEDIATE.search(name):
         return True
     [root] = roots_of([_CALLED.sub("", name)])
-    if not _RESUMED.search(compiled.name) or root == "self":
+    if not _RESUMED.search(compiled.name) or root in ("self", "G") or name == _GRAD_MODE:
         return False
     whole = [one for one in function.compiles if not _RESUMED.search(one.name)]
     parameters = {value.name for one in whole for value in one.values if value.is_parameter}
@@ -342,7 +343,7 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
         advice = (
             "with and without gradients it is compiled separately, once each; no_grad() holds in its own thread only"
         )
-        return _Read("grad mode", "grad mode", then, now, advice)
+        return _Read(_GRAD_MODE, _GRAD_MODE, then, now, advice)
     return _read_comparison(failure, expression, then, now)
 
 
@@ -361,6 +362,10 @@ def _read_comparison(failure: GuardFailure, expression: str, then: str | None, n
     bound = _BOUND.fullmatch(expression)
     if bound is not None and (bound["less"] or bound["more"]):
         name = subject_of(bound["name"])
+        size = _SIZE_OF.fullmatch(bound["name"])
+        if size is not None and now in ("0", "1") and expression.startswith("2 <= ") and bound["more"] is None:
+            # Torch guards so each size that varies: it makes constants of 0 and 1.
+            return _Read(bound["name"], name, None, now, _about_size(size["name"], size["index"]), DYNAMIC)
         then = " and ".join(_bounds(bound))
         advice = "the code compares it with this range: expect a compile for each side, or remove the comparison"
         return _Read(bound["name"], name, then, now, advice, DYNAMIC)

@@ -8,6 +8,8 @@ from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
 
 _SIZE = re.compile(r"size (?P<index>\d+) of (?P<name>.+)")
 _LITERAL = re.compile(r"-?\d+(\.\d*)?|True|False|None|'[^']*'")
+_SWITCHES = re.compile(r"GLOBAL_STATE changed:( (grad_mode|deterministic_algorithms(_warn_only)?|allow_tf32))+ ?")
+"""Torch names what changed, and no value: each of these is on or off, so there is only one other value."""
 _SOURCES = re.compile(r"\.size\(\)\[(\d+)\]")
 
 
@@ -51,6 +53,8 @@ def _comparable(failure: GuardFailure) -> str | int | None:
     """Return the value of the call if equal results mean one value; None for other objects, of equal texts."""
     if failure.object_now is not None:
         return failure.object_now
+    if _SWITCHES.fullmatch(failure.expression):
+        return "the other"
     value = failure.value_now
     return None if value is None or _LITERAL.fullmatch(value) is None else value
 

@@ -42,13 +42,13 @@ from dynamo_dap.debuggee.torch_api.traced.data_dependence import (
     pending_symbols_of,
 )
 from dynamo_dap.debuggee.torch_api.traced.size_reasons import SizeFacts
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import texts_then_and_now
 from dynamo_dap.protocol.sizes import SPECIALIZATION
+from dynamo_dap.protocol.texts import as_the_user_wrote
 from dynamo_dap.records.model import (
     Bucket,
     CacheLookup,

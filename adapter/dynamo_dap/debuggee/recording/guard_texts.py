@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import abbreviated
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 _STATE = {
     "SHAPE_ENV": "no condition on sizes",

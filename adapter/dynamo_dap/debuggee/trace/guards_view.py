@@ -11,7 +11,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.torch_api.cache.guards import GuardFacts, ShapeGuardFacts
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote, steps_of
+from dynamo_dap.debuggee.torch_api.traced.sources import steps_of
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, is_source, source_name
 from dynamo_dap.debuggee.trace.graph_view import place_variable
@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value
 from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 _WIDTH = 80
 

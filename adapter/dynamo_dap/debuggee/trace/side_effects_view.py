@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote, user_expression
+from dynamo_dap.debuggee.torch_api.traced.sources import user_expression
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.trace.guards_view import resolved
 from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
 from dynamo_dap.debuggee.values.paging import unique_names
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 _NONE = Variable("(none so far)", Value("", kind="virtual"))
 

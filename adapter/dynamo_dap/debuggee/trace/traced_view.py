@@ -21,7 +21,6 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of, is_fake_tensor, is_tensor, kind_of
 from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized, is_form
@@ -51,6 +50,7 @@ from dynamo_dap.debuggee.values.model import (
 )
 from dynamo_dap.debuggee.values.python_values import View
 from dynamo_dap.debuggee.values.tensors import data_range, is_little, lazy_variable, little_data, printed_text
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 _SUMMARY = 160
 """Characters of the summary: a source deep inside a library is long."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.cache.recompiles import split_check
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 SIZES = "SHAPE_ENV"
 """The kind of conditions on sizes, which are checked last."""

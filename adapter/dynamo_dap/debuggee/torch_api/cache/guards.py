@@ -15,7 +15,6 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.cache.guard_checks import SIZES, GuardCheck, checked_tensor
 from dynamo_dap.debuggee.torch_api.cache.recompiles import split_check
 from dynamo_dap.debuggee.torch_api.objects import Output, Translator
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.symbols import range_text, relation_text
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
     Place,
@@ -25,6 +24,7 @@ from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
     unwrapped,
     users_frame,
 )
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dynamo_dap.debuggee.torch_api.cache.cache_lookups import LOOKUPS, CacheLook
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 _REMOTE = "torch._inductor.remote_cache"
 _AUTOTUNE = "torch._inductor.runtime.autotune_cache"

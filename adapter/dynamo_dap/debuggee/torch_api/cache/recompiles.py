@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 _COMPILE_ID = re.compile(r"^(?:\[)?(?P<id>!?\d+/\d+(?:_\d+)?)(?:\])?: ")
 _STACK = "\nUser stack trace:\n"

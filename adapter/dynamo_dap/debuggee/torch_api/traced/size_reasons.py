@@ -23,12 +23,12 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Output, Tensor
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic, size_text, value_of_symbol
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import compile_identity
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, source_name
 from dynamo_dap.protocol import sizes as names
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 _STATIC_SHAPE = "torch._dynamo.utils:tensor_always_has_static_shape"
 _POLICY = "torch.fx.experimental.symbolic_shapes:DimDynamic"
@@ -181,7 +181,8 @@ class InputSizes:
             yield self._facts(source, size, first)
 
     def _facts(self, source: str, size: Any, first: list[SizeReason]) -> SizeFacts:
-        since = _since(self._code, source)
+        # Torch lets a size vary also where it is 0 or 1, and then takes it for a constant.
+        since = _since(self._code, source) if is_symbolic(size) else ""
         first = [one._replace(text=one.text + since) if one.kind == names.AUTOMATIC else one for one in first]
         expression = getattr(size.node, "_expr", None) if is_symbolic(size) else None
         if expression is None or not getattr(expression, "is_Symbol", False):

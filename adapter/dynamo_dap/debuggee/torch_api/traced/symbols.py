@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.objects import ShapeEnv
-from dynamo_dap.debuggee.torch_api.traced.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import source_name
+from dynamo_dap.protocol.texts import as_the_user_wrote
 
 _CHAIN = 16
 """How many replacements are followed; a longer chain would be a cycle."""
