@@ -69,6 +69,7 @@ def test_banned_phrases_and_long_sentences_are_found() -> None:
         "Reads it. Any thread.",
         "Do the same with one output.",
         "it misses its aim.",
+        "The call goes on.",
         "Its name; None for none.",
         "Pure text; any thread.",
         "Hooks it. For the life of the process.",

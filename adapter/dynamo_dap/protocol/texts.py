@@ -44,7 +44,7 @@ _DICTIONARY = re.compile(r"\.__dict__\['([A-Za-z_]\w*)'\]")
 
 
 @functools.lru_cache(maxsize=8192)
-def as_the_user_wrote(name: str) -> str:
+def in_user_terms(name: str) -> str:
     """Return a guard's expression in the user's terms: ``L['self']._modules['fc']`` -> ``self.fc``."""
     # Called for every guard of every compile, of which a model has thousands.
     if "G['__" in name:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from dynamo_dap.protocol.texts import NOT_PYTHON, as_the_user_wrote, roots_of
+from dynamo_dap.protocol.texts import NOT_PYTHON, in_user_terms, roots_of
 from dynamo_dap.records.constant_sizes import about_constant
 from dynamo_dap.records.items import Item, Kind, called, caller_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure, Place
@@ -191,8 +191,8 @@ _COUNTED = 2
 
 
 def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
-    reported = [_with_values(as_the_user_wrote(subject), values) for subject, values in change.subjects.items()]
-    title, facts = (reported[0], []) if len(reported) == 1 else (as_the_user_wrote(root), reported)
+    reported = [_with_values(in_user_terms(subject), values) for subject, values in change.subjects.items()]
+    title, facts = (reported[0], []) if len(reported) == 1 else (in_user_terms(root), reported)
     place = next((one for one in change.places if one is not None), None)
     return Item(
         Kind.CHANGE,

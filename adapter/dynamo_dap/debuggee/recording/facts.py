@@ -46,9 +46,9 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
-from dynamo_dap.debuggee.values.python_values import texts_then_and_now
+from dynamo_dap.debuggee.values.python_values import expected_and_actual_texts
 from dynamo_dap.protocol.sizes import SPECIALIZATION
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 from dynamo_dap.records.model import (
     Bucket,
     CacheLookup,
@@ -235,7 +235,7 @@ def guard_failure(failure: Failure, frame: object, objects: ObjectNumbers | None
 
     ``objects`` numbers what failed guards on an object's identity or type.
     """
-    then, now = texts_then_and_now(failure, frame) if frame is not None else (None, None)
+    then, now = expected_and_actual_texts(failure, frame) if frame is not None else (None, None)
     refused = NOT_KNOWN if frame is None or objects is None else refused_object(failure, frame)
     return GuardFailure(
         compile_id=failure.compile_id,
@@ -307,7 +307,7 @@ def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard
     at = place(known.place)
     if isinstance(known, ShapeGuardFacts):
         return _guard(expression, "SHAPE_ENV", at)
-    return _guard(expression, known.check, at, as_the_user_wrote(known.name) if known.name else None)
+    return _guard(expression, known.check, at, in_user_terms(known.name) if known.name else None)
 
 
 def _plain_text(expression: str) -> str | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import abbreviated
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 _STATE = {
     "SHAPE_ENV": "no condition on sizes",
@@ -57,7 +57,7 @@ def guard_text(expression: str) -> str:
 
 def plain_name(text: str) -> str:
     """Return a guard's expression with the user's names; a value that a break left has none."""
-    text = as_the_user_wrote(text)
+    text = in_user_terms(text)
     text = _STACK.sub(r"intermediate value \1", text) if "___stack" in text else text
     text = _KEYS.sub(lambda match: f"the keys of {match['first'] or match['second']}", text)
     text = _OF_CLASS.sub(r"\1.\2", text)

@@ -44,7 +44,7 @@ from dynamo_dap.debuggee.values.model import (
     bounded_text,
 )
 from dynamo_dap.debuggee.values.paging import in_pages
-from dynamo_dap.debuggee.values.python_values import present, texts_then_and_now
+from dynamo_dap.debuggee.values.python_values import expected_and_actual_texts, present
 from dynamo_dap.protocol.types import CompletionItem
 
 
@@ -231,7 +231,7 @@ def _values(names: dict[str, object]) -> list[Variable]:
 
 def _entry(failure: Failure, entry: object, frame: object) -> Value:
     def parts() -> list[Variable]:
-        then, now = texts_then_and_now(failure, frame)
+        then, now = expected_and_actual_texts(failure, frame)
         place = failure.place
         location = None if place is None else Location(place.path, place.line)
         shown = [Variable("failed guard", Value(bounded_text(failure.expression)), declaration=location)]

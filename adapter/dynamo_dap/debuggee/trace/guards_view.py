@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value
 from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 _WIDTH = 80
 
@@ -56,7 +56,7 @@ def _variable(frame: TracedFrame, number: int, entry: GuardFacts | ShapeGuardFac
 
 def _guard(frame: TracedFrame, guard: GuardFacts) -> Value:
     def facts() -> list[Variable]:
-        readable = as_the_user_wrote(guard.name)
+        readable = in_user_terms(guard.name)
         parts = [Variable("type", Value(guard.check))]
         if guard.name:
             text = guard.name if readable == guard.name else f"{readable}, for guards {guard.name}"

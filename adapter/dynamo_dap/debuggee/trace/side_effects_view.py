@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.trace.guards_view import resolved
 from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
 from dynamo_dap.debuggee.values.paging import unique_names
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 _NONE = Variable("(none so far)", Value("", kind="virtual"))
 
@@ -139,4 +139,4 @@ def _others(view: TracedView) -> Iterator[Variable]:
 
 def _written(tracker: object) -> str:
     name = None if is_unrealized(tracker) else source_name(source_of(tracker))
-    return as_the_user_wrote(name) if name else "tensor"
+    return in_user_terms(name) if name else "tensor"

@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity, restart_reasons
 from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.values.model import bounded_text
-from dynamo_dap.debuggee.values.python_values import texts_then_and_now
+from dynamo_dap.debuggee.values.python_values import expected_and_actual_texts
 from dynamo_dap.protocol.cuda_graphs import ADVICE, OVERWRITTEN, PARTIAL, RERECORDED, SKIPPED
 from dynamo_dap.protocol.types import ExceptionDetails
 
@@ -270,7 +270,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
     links: list[str] = []
     for failure in failures:
         lines.append(failed_guard_line(failure))
-        then, now = texts_then_and_now(failure, compiling.frame)
+        then, now = expected_and_actual_texts(failure, compiling.frame)
         if then is not None:
             lines.append(f"  value then: {then}")
         if now is not None:

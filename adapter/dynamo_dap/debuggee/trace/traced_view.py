@@ -50,7 +50,7 @@ from dynamo_dap.debuggee.values.model import (
 )
 from dynamo_dap.debuggee.values.python_values import View
 from dynamo_dap.debuggee.values.tensors import data_range, is_little, lazy_variable, little_data, printed_text
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 _SUMMARY = 160
 """Characters of the summary: a source deep inside a library is long."""
@@ -133,7 +133,7 @@ class TracedView(View):
             return known if node is None else [_node(node), *known]
         source, summary = source_name(source_of(tracker)), type(tracker).__name__
         if source is not None:
-            summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
+            summary = bounded_text(f"{summary} of {in_user_terms(source)}", _SUMMARY)
         group = Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))
         if not isinstance(form, Unrealized) or not is_tensor(form.value) or is_fake_tensor(form.value):
             return [group]
@@ -207,7 +207,7 @@ def _facts(tracker: Tracker, place: Place | None) -> list[Variable]:
     facts = [Variable("tracker", Value(type(tracker).__name__, kind="virtual"))]
     source = source_name(source_of(tracker))
     if source is not None:
-        readable = as_the_user_wrote(source)
+        readable = in_user_terms(source)
         text = source if readable == source else f"{readable}, for guards {source}"
         facts.append(Variable("source", Value(bounded_text(text), kind="virtual")))
     if place is not None:

@@ -6,7 +6,7 @@ Importing this module registers every family. Runs on the held thread; the value
 
 from __future__ import annotations
 
-from dynamo_dap.debuggee.torch_api.cache.recompiles import NOT_KNOWN, Failure, then_and_now
+from dynamo_dap.debuggee.torch_api.cache.recompiles import NOT_KNOWN, Failure, expected_and_actual
 from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors, triton_blocks
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
 from dynamo_dap.debuggee.values.families import PLAIN, Family, View, family_for, family_of, present, preview
@@ -31,9 +31,9 @@ __all__ = [
 _MAXIMUM_LENGTH = 120
 
 
-def texts_then_and_now(failure: Failure, frame: object) -> tuple[str | None, str | None]:
+def expected_and_actual_texts(failure: Failure, frame: object) -> tuple[str | None, str | None]:
     """Return texts of the guarded value, then and now; None if unknown. ``frame`` is that of the compiled call."""
-    then, now = then_and_now(failure, frame)
+    then, now = expected_and_actual(failure, frame)
     if isinstance(now, str) and type(now) is not str:
         # This is text that torch wrote, not a value.
         return then, str(now)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.cache.recompiles import split_check
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 SIZES = "SHAPE_ENV"
 """The kind of conditions on sizes, which are checked last."""
@@ -140,11 +140,11 @@ def checked_tensor(expression: str) -> str | None:
 
 def _key(expression: str) -> str:
     tensor = checked_tensor(expression)
-    return as_the_user_wrote(expression) if tensor is None else f"tensor {as_the_user_wrote(tensor)}"
+    return in_user_terms(expression) if tensor is None else f"tensor {in_user_terms(tensor)}"
 
 
 def _key_of_failure(message: str) -> str:
     tensor = _TENSOR_FAILURE.match(message)
     if tensor is not None:
-        return f"tensor {as_the_user_wrote(tensor['name'] or tensor['typed'])}"
-    return as_the_user_wrote(split_check(message)[0])
+        return f"tensor {in_user_terms(tensor['name'] or tensor['typed'])}"
+    return in_user_terms(split_check(message)[0])

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
     unwrapped,
     users_frame,
 )
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class RequestedGuard:
 def requested_guard(guard: object) -> RequestedGuard:
     """Describe a guard."""
     facts = _facts(guard)
-    return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))
+    return RequestedGuard(facts.check, facts.name, in_user_terms(facts.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ def built_guards(output: Output, checks: Sequence[GuardCheck]) -> Iterator[Built
             yield from _conditions_on_sizes(output, found)
             continue
         place = users_frame(stack)[0] if stack else None
-        yield BuiltGuard(found, check, place, as_the_user_wrote(name) or None)
+        yield BuiltGuard(found, check, place, in_user_terms(name) or None)
     for one in left.values():
         yield BuiltGuard((one.expression,), one.kind, one.place, None)
 

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 _REMOTE = "torch._inductor.remote_cache"
 _AUTOTUNE = "torch._inductor.runtime.autotune_cache"
@@ -185,7 +185,7 @@ class KernelCacheLookups:
                 failed = entry.guard_manager.check_verbose(values).verbose_code_parts
                 if failed:
                     # Torch adds the line as a comment.
-                    guard = as_the_user_wrote(failed[0].partition("  # ")[0].strip())
+                    guard = in_user_terms(failed[0].partition("  # ")[0].strip())
                     reason = f"a guard of the saved function fails: {guard}"
                     self._report(self._found("precompile cache", "refused", None, iter(()), reason), code)
         yield None

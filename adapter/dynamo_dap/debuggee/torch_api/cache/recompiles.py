@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 _COMPILE_ID = re.compile(r"^(?:\[)?(?P<id>!?\d+/\d+(?:_\d+)?)(?:\])?: ")
 _STACK = "\nUser stack trace:\n"
@@ -59,7 +59,7 @@ _BY_IDENTITY = re.compile(r"___check_(obj|type)_id\(")
 _EXPECTED = re.compile(r"expected (?P<then>.+?)[,.] actual (?P<now>.+?)\.?$")
 
 
-def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
+def expected_and_actual(failure: Failure, frame: Any) -> tuple[str | None, object]:
     """Return the failed guard's expected value, as text, and the object in the call that ``frame`` is about to run.
 
     The object is ``NOT_KNOWN`` if the guard cannot be read. Only values that guards read are read.
@@ -93,7 +93,7 @@ def refused_object(failure: Failure, frame: Any) -> object:
     ``NOT_KNOWN`` for any other guard.
     """
     found = _BY_IDENTITY.match(failure.expression)
-    now = NOT_KNOWN if found is None else then_and_now(failure, frame)[1]
+    now = NOT_KNOWN if found is None else expected_and_actual(failure, frame)[1]
     return type(now) if found is not None and found[1] == "type" and now is not NOT_KNOWN else now
 
 
@@ -150,7 +150,7 @@ def split_check(text: str) -> tuple[str, Place | None]:
 def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
     """Return the remembered line: torch gives none for a tensor's or a length's failure."""
     about = _TENSOR.match(sentence) or _LENGTH.match(sentence)
-    return _remembered_place(code, compile_id, as_the_user_wrote(about["source"])) if about else None
+    return _remembered_place(code, compile_id, in_user_terms(about["source"])) if about else None
 
 
 def _place(stack: str) -> Place | None:

@@ -28,7 +28,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import compile_identity
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, source_name
 from dynamo_dap.protocol import sizes as names
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 _STATIC_SHAPE = "torch._dynamo.utils:tensor_always_has_static_shape"
 _POLICY = "torch.fx.experimental.symbolic_shapes:DimDynamic"
@@ -390,7 +390,7 @@ def _has_lists() -> bool:
 
 def written(name: str) -> str:
     """Return a size or condition as the user writes it: ``L['x'].size()[0]`` -> ``x.shape[0]``."""
-    return re.sub(r"\.size\(\)\[(\d+)\]", r".shape[\1]", as_the_user_wrote(name))
+    return re.sub(r"\.size\(\)\[(\d+)\]", r".shape[\1]", in_user_terms(name))
 
 
 def _condition(condition: ShapeGuardFacts, symbol: str) -> SizeReason:

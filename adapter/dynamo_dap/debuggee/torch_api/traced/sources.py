@@ -11,13 +11,13 @@ import sys
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import source_name
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 
 def user_expression(source: object) -> str | None:
     """Return the source in the user's terms; None if it has no expression."""
     name = source_name(source)
-    return None if name is None else as_the_user_wrote(name)
+    return None if name is None else in_user_terms(name)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.objects import ShapeEnv
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import source_name
-from dynamo_dap.protocol.texts import as_the_user_wrote
+from dynamo_dap.protocol.texts import in_user_terms
 
 _CHAIN = 16
 """How many replacements are followed; a longer chain would be a cycle."""
@@ -112,12 +112,12 @@ class SymbolFacts(NamedTuple):
 
 
 def symbols_of_environment(shape_env: object) -> list[SymbolFacts]:
-    """Return the symbols of inputs that neither became constants nor equal to another symbol."""
+    """Return the symbols of inputs, without those that became constants or equal to another symbol."""
     values = _values_of(shape_env)
     ranges, replaced = getattr(shape_env, "var_to_range", {}), getattr(shape_env, "replacements", {})
     facts = []
     for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
-        names = [as_the_user_wrote(name) for name in map(source_name, sources) if name]
+        names = [in_user_terms(name) for name in map(source_name, sources) if name]
         if names and symbol not in replaced:
             value, bounds = values.get(symbol), ranges.get(symbol)
             reported = None if bounds is None else range_text(bounds)
@@ -164,17 +164,17 @@ class SpecializationFacts(NamedTuple):
 
 
 def specialization_of(shape_env: object, symbol: object, value: Any) -> SpecializationFacts | None:
-    """Return which input ``symbol`` represents; None for none, or if torch found it equal to another."""
+    """Return the input that ``symbol`` represents; None if there is none, or if it equals another symbol."""
     sources = getattr(shape_env, "var_to_sources", {}).get(symbol)
     if not getattr(value, "is_number", False) or not sources:
         return None
     name = source_name(sources[0])
     number = int(value) if getattr(value, "is_integer", False) else float(value)
-    return None if name is None else SpecializationFacts(str(symbol), as_the_user_wrote(name), number)
+    return None if name is None else SpecializationFacts(str(symbol), in_user_terms(name), number)
 
 
 class NumbersOfTrace:
-    """The numbers of a finished trace's symbols, which those of a later call replace."""
+    """Replaces the numbers of a finished trace's symbols by those of a later call."""
 
     def __init__(self, shape_env: ShapeEnv) -> None:
         """Collect the symbols and their numbers."""
@@ -222,7 +222,7 @@ class NumbersOfTrace:
 
 
 def value_of_symbol(shape_env: object, symbol: object) -> object:
-    """Return a symbol's number in the compiled call; None for one that depends on data."""
+    """Return a symbol's number in the compiled call; None if it depends on data."""
     return _values_of(shape_env).get(symbol)
 
 
