@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from tests.client import Fixture, Session, Stop
 
@@ -202,6 +203,46 @@ def _next_to(session: Session, marker: str) -> None:
         assert stop.marker in ("with_no_grad", "with_user", "suppress", "try", "enter", "exit"), stop.frame
         stop = session.next()
     raise AssertionError(f"not at {marker} but at {stop.frame}")
+
+
+LAYERS = """
+import torch
+
+def chosen(x):
+    if x.sum() > 0:
+        x = x * 2
+    return x
+
+def layer(x):
+    y = x + 1  #@first
+    return chosen(y) - 1  #@last
+
+@torch.compile(backend="eager")
+def model(x):
+    for _ in range(2):
+        x = layer(x)
+    return x
+
+print(model(torch.ones(2)).tolist())
+"""
+
+
+def test_a_step_before_a_breakpoint_that_was_reported_too_early(session: Session, tmp_path: Path) -> None:
+    """A graph break in the loop makes Dynamo skip ``model``; ``layer`` is traced anew, and the step ends at its start.
+
+    Without the step, the same execution of the breakpoint is not reported again.
+    """
+    path = tmp_path / "layers.py"
+    path.write_text(LAYERS, encoding="utf-8")
+    session.launch(path, "last")
+    session.wait_for_stop("breakpoint", at="last")
+    session.next(at="first")
+    session.continue_to_stop(at="last")
+    session.continue_to_stop(at="last")
+    session.request("restart")
+    session.wait_for_stop("breakpoint", at="last")
+    session.continue_to_stop(at="last")
+    assert session.run_to_end() == 0
 
 
 def test_disassembly_of_what_is_traced(session: Session) -> None:

@@ -67,6 +67,8 @@ class TraceStops:
         names: dict[str, object] | None = None,
     ) -> None:
         """Hold the thread at ``point``, and at every earlier stop that the user steps back to."""
+        if reason in ("step", "pause"):
+            self.visits.expect_again()
         top = caller_frame()
         frame = point.frame
         progress = point.progress

@@ -183,6 +183,11 @@ class ProgressOfTraces:
             thread.owners = ()
             thread.owed.clear()
 
+    def expect_again(self) -> None:
+        """Report again what was reported too early: the user has stopped before it, and expects the breakpoints."""
+        self._of_thread.owners = ()
+        self._of_thread.owed.clear()
+
     def take_reported(self, visit: Visit) -> bool:
         """Return whether a visit was reported when its function was inlined, so that it is not reported again."""
         owed = self._of_thread.owed
