@@ -52,6 +52,7 @@ _REQUESTS: dict[str, tuple[type[Struct] | None, type[Struct] | None]] = {
     "SET_OPTION": (options.SetOptionArguments, options.SetOptionBody),
     "COMPILES_CHANGED_EVENT": (None, None),
     "LOGGED_EVENT": (None, contract.LoggedEventBody),
+    "MISSED_EVENT": (None, contract.MissedEventBody),
 }
 """Our requests and events by the names of their constants, with arguments and answer."""
 _NAMES: dict[type[Struct], str] = {Node: "GraphNode", Graph: "GraphSummary", GraphBody: "Graph", GuardsBody: "Guards"}

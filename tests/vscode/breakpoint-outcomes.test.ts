@@ -34,7 +34,7 @@ test("breakpoints that never stopped are named at the end, and the logs of it ar
     await debug.press("F5");
     await debug.waitForEnd();
     const said = debug.consoleRows().filter({ hasText: "Breakpoints that never stopped:" }).first();
-    await expect(said).toContainText("partly.py:10 (never_called)");
+    await expect(said).toContainText("partly.py:10 (never_called): never_called was neither compiled nor seen");
     await expect(said).not.toContainText("partly.py:6");
     await picture("never-stopped");
 
@@ -43,7 +43,7 @@ test("breakpoints that never stopped are named at the end, and the logs of it ar
     await expect(page.locator(".notification-toast", { hasText: /Line 6: .*; it stopped once/ })).toBeVisible();
     await editor.goToLine(10);
     await vscode.command("torch.compile: Diagnose Breakpoint");
-    await expect(page.locator(".notification-toast", { hasText: /Line 10: .*it has not stopped/ })).toBeVisible();
+    await expect(page.locator(".notification-toast", { hasText: /Line 10: .*it has not stopped; .*neither compiled/ })).toBeVisible();
 
     await vscode.command("torch.compile: Save Diagnostic Logs");
     await vscode.quickInput.saveAs(join(workspace.folder, "saved.log"));
@@ -75,7 +75,10 @@ test.describe("outcomes of breakpoints", () => {
 
     test("those with a condition or a message may have been reached", () => {
         const selective = [{ line: 1, condition: "x" }, { line: 2, hitCondition: "3" }, { line: 3, logMessage: "m" }, { line: 4, condition: "" }];
-        expect(lines(made(selective, []))).toEqual([4]);
+        const outcomes = made(selective, []);
+        expect(lines(outcomes)).toEqual([4]);
+        event(outcomes, "dynamoMissed", { breakpoints: [{ path: PATH, line: 1, reason: "never true" }] });
+        expect(lines(outcomes), "its reason is known").toEqual([1, 4]);
     });
 
     test("a stop counts, also of breakpoints that are set again, and a step that ends there", () => {

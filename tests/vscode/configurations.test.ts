@@ -30,6 +30,25 @@ test("F5 in the Output panel debugs the file in the editor", async ({ vscode, wo
     await vscode.debug.waitForStop(/^compute basic.py/);
 });
 
+for (const withLaunchJson of [false, true]) {
+    test(`F5 in a page debugs the Python file that was last in front, ${withLaunchJson ? "with" : "without"} a launch.json`, async ({ vscode, workspace }) => {
+        if (withLaunchJson) {
+            await workspace.write(".vscode/launch.json", launchJson({ type: "dynamo", request: "launch", name: "x", program: "${file}" }));
+        } else {
+            await workspace.remove(".vscode/launch.json");
+        }
+        await vscode.openFile("basic.py");
+        await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));
+        await vscode.command("Help: Welcome");
+        await expect(vscode.page.locator(".tab.active", { hasText: "Walkthrough" })).toBeVisible();
+        await vscode.startDebugging();
+        if (!withLaunchJson) {
+            await vscode.quickInput.choose("torch.compile (Dynamo)");
+        }
+        await vscode.debug.waitForStop(/^compute basic.py/);
+    });
+}
+
 test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");

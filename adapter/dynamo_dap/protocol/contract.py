@@ -320,6 +320,24 @@ class LoggedEventBody(Struct):
     """The text of each expression in the message."""
 
 
+MISSED_EVENT = "dynamoMissed"
+"""The program ends: why some breakpoints have not stopped it, where that is certain. Sent only to VS Code."""
+
+
+class MissedBreakpoint(Struct):
+    """A breakpoint that has not stopped the program."""
+
+    path: str
+    line: int
+    reason: str
+
+
+class MissedEventBody(Struct):
+    """Body of ``MISSED_EVENT``."""
+
+    breakpoints: list[MissedBreakpoint]
+
+
 class GraphArguments(Struct, rename="camel"):
     """Arguments of ``GRAPH``."""
 

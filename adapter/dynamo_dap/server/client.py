@@ -10,7 +10,14 @@ import logging
 import msgspec
 
 from dynamo_dap.protocol.connection import Receiver
-from dynamo_dap.protocol.contract import COMPILES, COMPILES_CHANGED_EVENT, LOGGED_EVENT, VS_CODE, WHAT_IF_EVENT
+from dynamo_dap.protocol.contract import (
+    COMPILES,
+    COMPILES_CHANGED_EVENT,
+    LOGGED_EVENT,
+    MISSED_EVENT,
+    VS_CODE,
+    WHAT_IF_EVENT,
+)
 from dynamo_dap.protocol.messages import ErrorBody, ErrorMessage, Request, Response, decode, encode_body
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.protocol.texts import without_links
@@ -155,7 +162,7 @@ class Client:
         said = self._information
         if event in _PROGRESS_EVENTS:
             return said is not None and bool(said.supports_progress_reporting)
-        if event in (LOGGED_EVENT, WHAT_IF_EVENT):
+        if event in (LOGGED_EVENT, MISSED_EVENT, WHAT_IF_EVENT):
             return said is not None and said.client_id == VS_CODE
         if event == "invalidated":
             return said is not None and bool(said.supports_invalidated_event)

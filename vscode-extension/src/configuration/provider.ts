@@ -7,7 +7,7 @@ import * as vscode from "vscode";
 import { requireDynamoDap } from "../environment/installation.js";
 import { findInterpreter } from "../environment/interpreter.js";
 import { showError } from "../notifications.js";
-import { frontEditor } from "./front-editor.js";
+import { followPythonFiles, frontDocument, withFrontFile } from "./front-document.js";
 import { DEBUG_TYPE, type DynamoConfiguration } from "./options.js";
 import { all, currentFile, savedFile } from "./ready-made.js";
 import { problems, type ConfigurationSchemas } from "./validation.js";
@@ -31,6 +31,7 @@ class Resolver implements vscode.DebugConfigurationProvider {
             const inConsole = started.console === undefined || started.console === "internalConsole";
             started.internalConsoleOptions ??= inConsole ? "openOnSessionStart" : "neverOpen";
             started.cwd ??= folder === undefined ? "${fileDirname}" : "${workspaceFolder}";
+            return withFrontFile(started);
         }
         return started;
     }
@@ -67,6 +68,7 @@ class ReadyMade implements vscode.DebugConfigurationProvider {
 /** Registers the providers; `schemas` are those of package.json in `extensionPath`. */
 export function registerConfigurations(extensionPath: string, schemas: ConfigurationSchemas): vscode.Disposable {
     return vscode.Disposable.from(
+        followPythonFiles(),
         vscode.debug.registerDebugConfigurationProvider(DEBUG_TYPE, new Resolver(extensionPath, schemas)),
         vscode.debug.registerDebugConfigurationProvider(
             DEBUG_TYPE,
@@ -93,7 +95,7 @@ function isEmpty(configuration: DynamoConfiguration): boolean {
 }
 
 async function withoutLaunchJson(): Promise<DynamoConfiguration | undefined> {
-    const document = frontEditor()?.document;
+    const document = frontDocument();
     if (document?.languageId !== "python") {
         void showError(vscode.l10n.t("Open the Python file to debug, then start again."));
         return undefined;

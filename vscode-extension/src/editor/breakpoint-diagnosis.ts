@@ -62,11 +62,12 @@ async function report(outcomes: Outcome[]): Promise<void> {
     vscode.debug.activeDebugConsole.appendLine([vscode.l10n.t("Breakpoints that never stopped:"), ...lines, ...more].join("\n"));
 }
 
-async function lineOf({ path, line, isBound, message }: Outcome): Promise<string> {
+async function lineOf({ path, line, isBound, message, reason }: Outcome): Promise<string> {
     const text = await readFile(path, "utf8").catch(() => "");
     const lines = text.split("\n");
     const name = /^\s*(?:async\s+)?def\s+(\w+)/.exec(lines[enclosingDefinition(lines, line - 1)] ?? "")?.[1];
-    return `  ${path}:${line}${name === undefined ? "" : ` (${name})`}${isBound || message === undefined ? "" : `: ${message}`}`;
+    const why = reason ?? (isBound ? undefined : message);
+    return `  ${path}:${line}${name === undefined ? "" : ` (${name})`}${why === undefined ? "" : `: ${why}`}`;
 }
 
 function diagnose(outcomes: BreakpointOutcomes | undefined, where: LineInMenu | undefined): void {
@@ -110,6 +111,7 @@ function diagnosis(uri: vscode.Uri, line: number, outcomes: BreakpointOutcomes |
         known.isBound ? vscode.l10n.t("the breakpoint is bound") : vscode.l10n.t("the breakpoint is not bound"),
         stopsText(known.stops),
         ...(known.message === undefined ? [] : [known.message]),
+        ...(known.reason === undefined ? [] : [known.reason]),
         ...(set.condition ? [vscode.l10n.t("it stops only if {0}", set.condition)] : []),
         ...(set.hitCondition ? [vscode.l10n.t("its hit condition is {0}", set.hitCondition)] : []),
         ...(set.logMessage ? [vscode.l10n.t("it logs a message instead of stopping")] : []),

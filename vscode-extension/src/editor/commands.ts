@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 
-import { frontEditor } from "../configuration/front-editor.js";
+import { frontDocument } from "../configuration/front-document.js";
 import { all, currentFile, pytest, savedFile } from "../configuration/ready-made.js";
 
 /**
@@ -36,7 +36,7 @@ async function debugFunction(uri: vscode.Uri, line: number | undefined, mode: "c
 }
 
 async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<void> {
-    const given = uri ?? frontEditor()?.document.uri;
+    const given = uri ?? frontDocument()?.uri;
     const file = given === undefined ? undefined : await savedFile(given);
     if (file !== undefined) {
         const folder = vscode.workspace.getWorkspaceFolder(file);
@@ -47,7 +47,7 @@ async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<
 async function debugAs(): Promise<void> {
     const chosen = await vscode.window.showQuickPick(all.map((configuration) => ({ label: configuration.name, configuration })), { title: vscode.l10n.t("Debug As") });
     if (chosen !== undefined) {
-        const document = frontEditor()?.document;
+        const document = frontDocument();
         const folder = document === undefined ? undefined : vscode.workspace.getWorkspaceFolder(document.uri);
         await vscode.debug.startDebugging(folder ?? vscode.workspace.workspaceFolders?.[0], { ...chosen.configuration });
     }

@@ -6,7 +6,7 @@
 import { basename } from "node:path";
 import * as vscode from "vscode";
 
-import { frontEditor } from "../configuration/front-editor.js";
+import { frontDocument } from "../configuration/front-document.js";
 import { findInterpreter } from "../environment/interpreter.js";
 import { showError, showInformation } from "../notifications.js";
 import { errorText } from "../session/stopped-frame.js";
@@ -94,7 +94,7 @@ function asked(title: string, value: string): Thenable<string | undefined> {
 
 /** The file in the editor, quoted as a shell needs it. */
 function commandInEditor(): string {
-    const document = frontEditor()?.document;
+    const document = frontDocument();
     if (document?.languageId !== "python" || document.isUntitled) {
         return "";
     }

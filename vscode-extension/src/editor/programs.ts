@@ -3,7 +3,7 @@
 import { basename, dirname } from "node:path";
 import * as vscode from "vscode";
 
-import { frontEditor } from "../configuration/front-editor.js";
+import { frontDocument } from "../configuration/front-document.js";
 import type { DynamoConfiguration } from "../configuration/options.js";
 import { savedFile } from "../configuration/ready-made.js";
 import { findInterpreter } from "../environment/interpreter.js";
@@ -21,8 +21,8 @@ export interface Program {
 
 /** The file in the editor, saved; undefined when the user declines that. */
 export async function programInEditor(): Promise<Program | undefined> {
-    const editor = frontEditor();
-    const file = editor === undefined ? undefined : await savedFile(editor.document.uri);
+    const document = frontDocument();
+    const file = document === undefined ? undefined : await savedFile(document.uri);
     if (file === undefined) {
         return undefined;
     }

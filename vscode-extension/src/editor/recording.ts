@@ -6,7 +6,7 @@
 import { basename, dirname, extname, join } from "node:path";
 import * as vscode from "vscode";
 
-import { frontEditor } from "../configuration/front-editor.js";
+import { frontDocument } from "../configuration/front-document.js";
 import { savedFile } from "../configuration/ready-made.js";
 import { COMMAND, findInterpreter } from "../environment/interpreter.js";
 import { showError, showInformation } from "../notifications.js";
@@ -45,12 +45,12 @@ async function runFile(
     words: (file: string) => string[],
     ended: (exitCode: number | undefined, file: string) => Promise<void>,
 ): Promise<void> {
-    const editor = frontEditor();
-    if (editor === undefined) {
+    const document = frontDocument();
+    if (document === undefined) {
         void showError(vscode.l10n.t("Open a Python file first."));
         return;
     }
-    const file = await savedFile(editor.document.uri);
+    const file = await savedFile(document.uri);
     if (file === undefined) {
         return;
     }

@@ -2,6 +2,8 @@
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 
+import { MISSED_EVENT, type MissedEventBody } from "./structures.js";
+
 /** A line breakpoint as the debugger knows it. */
 export interface Outcome {
     path: string;
@@ -11,6 +13,8 @@ export interface Outcome {
     isBound: boolean;
     /** Why it is not bound, or where it stops instead of its line. */
     message?: string;
+    /** Why it has not stopped the program, which has ended. */
+    reason?: string;
     stops: number;
     /** A condition, a hit count or a log message: then reaching the line need not stop. */
     isSelective: boolean;
@@ -41,9 +45,9 @@ export class BreakpointOutcomes {
         return this.byPath.get(path)?.find((each) => each.line === line);
     }
 
-    /** Breakpoints that would have stopped whenever their line was reached, and never did. */
+    /** Breakpoints that never stopped, except conditional ones without a known reason. */
     neverStopped(): Outcome[] {
-        return [...this.byPath.values()].flat().filter(({ stops, isSelective }) => stops === 0 && !isSelective);
+        return this.all().filter(({ stops, isSelective, reason }) => stops === 0 && (!isSelective || reason !== undefined));
     }
 
     private response(response: DebugProtocol.Response): void {
@@ -72,6 +76,13 @@ export class BreakpointOutcomes {
             const found = this.all().find(({ id }) => id !== undefined && id === breakpoint.id);
             if (found !== undefined) {
                 take(found, breakpoint);
+            }
+        } else if (event === MISSED_EVENT) {
+            for (const { path, line, reason } of (body as MissedEventBody).breakpoints) {
+                const found = this.at(path, line);
+                if (found !== undefined) {
+                    found.reason = reason;
+                }
             }
         } else if (event === "stopped") {
             for (const hit of (body as DebugProtocol.StoppedEvent["body"]).hitBreakpointIds ?? []) {

@@ -27,6 +27,7 @@ export const RECORD_CALL = "dynamoRecordCall";
 export const SET_OPTION = "dynamoSetOption";
 export const COMPILES_CHANGED_EVENT = "dynamoCompilesChanged";
 export const LOGGED_EVENT = "dynamoLogged";
+export const MISSED_EVENT = "dynamoMissed";
 
 /** Arguments of `GRAPH`. */
 export interface GraphArguments {
@@ -328,6 +329,11 @@ export interface LoggedEventBody {
     values: Record<string, string>;
 }
 
+/** Body of `MISSED_EVENT`. */
+export interface MissedEventBody {
+    breakpoints: MissedBreakpoint[];
+}
+
 /** A place in the user's code; `line` and `column` are 1-based. */
 export interface Place {
     path: string;
@@ -560,6 +566,13 @@ export interface LostValue {
     path: string;
     /** The class of the value. */
     text: string;
+    reason: string;
+}
+
+/** A breakpoint that has not stopped the program. */
+export interface MissedBreakpoint {
+    path: string;
+    line: number;
     reason: string;
 }
 

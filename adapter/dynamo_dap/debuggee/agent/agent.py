@@ -7,6 +7,7 @@ engines call the ``Host`` methods on the program's own threads. There is one age
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 import types
@@ -34,6 +35,7 @@ from dynamo_dap.debuggee.agent.engine import (
     WhatIf,
 )
 from dynamo_dap.debuggee.agent.frames import EagerFrame, Frame, walk
+from dynamo_dap.debuggee.agent.missed_breakpoints import missed
 from dynamo_dap.debuggee.agent.pause import Pause, Work
 from dynamo_dap.debuggee.agent.references import ReferenceTable
 from dynamo_dap.debuggee.agent.stepping import Steps, Stop
@@ -49,9 +51,11 @@ from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import (
     COMPILES_CHANGED_EVENT,
     COMPILING_EVENT,
+    MISSED_EVENT,
     WHAT_IF_EVENT,
     CompilingEventBody,
     ErrorId,
+    MissedEventBody,
 )
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
@@ -168,6 +172,18 @@ class Agent:
         if not self.has_reported_compiles:
             self.has_reported_compiles = True
             self.send_event(COMPILES_CHANGED_EVENT)
+
+    def report_missed_breakpoints(self) -> None:
+        """Report why breakpoints have not stopped the program, which ends on the calling thread."""
+        breakpoints = self.breakpoints.set_before_program()
+        if not breakpoints or not self.is_for_vs_code:
+            return
+        eager = self.eager_debugger
+        noted = [engine.functions_traced() for engine in self.engines if isinstance(engine, ReportingEngine)]
+        seen, traced = eager.functions_seen(), [functions for functions in noted if functions is not None]
+        if seen is not None and len(traced) == len(noted):
+            found = list(missed(breakpoints, {*seen, *itertools.chain(*traced)}, eager.conditions_met()))
+            self.send_event(MISSED_EVENT, MissedEventBody(found))
 
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""

@@ -9,6 +9,7 @@ long as the agent.
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,13 @@ import msgspec
 from dynamo_dap.debuggee.agent.binding import Binding, bind_lines
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.user_code import normalized_path
-from dynamo_dap.debuggee.bytecode.line_table import checking_files_once, qualified_name
+from dynamo_dap.debuggee.bytecode.line_table import (
+    FunctionLines,
+    LineTableError,
+    checking_files_once,
+    line_table,
+    qualified_name,
+)
 from dynamo_dap.debuggee.values.model import Watchable
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES
@@ -131,7 +138,9 @@ class LineBreakpoint:
     mode: str | None = None
     hits: int = 0
     seen: bool = False
-    """Whether it was ever reached."""
+    """Whether a trace or generated code ever reached it."""
+    functions: tuple[FunctionLines, ...] | None = None
+    """The functions that run its line; None if it was set after the program had begun."""
     never_run: str | None = None
     """Why no compiled code reaches it so far; a later compile may."""
     note: str | None = None
@@ -214,6 +223,8 @@ class BreakpointTable:
         self._lines_of_file: dict[str, dict[int, tuple[LineBreakpoint, ...]] | None] = {}
         self.version = 0
         """Changes whenever the table does."""
+        self.precedes_program = False
+        """Whether the program waits for its breakpoints, and has run nothing yet."""
 
     # -- setting ---------------------------------------------------------------------------------------------------
 
@@ -246,7 +257,11 @@ class BreakpointTable:
             conditions.problem = (
                 f"unknown breakpoint mode '{requested.mode}'; known modes: {', '.join(BREAKPOINT_MODES)}"
             )
-        return LineBreakpoint(next(self._ids), path, requested, conditions, binding, requested.mode)
+        made = LineBreakpoint(next(self._ids), path, requested, conditions, binding, requested.mode)
+        if self.precedes_program:
+            with contextlib.suppress(LineTableError):
+                made.functions = tuple(line_table(path).functions_running(binding.line))
+        return made
 
     def set_functions(self, requested: Iterable[FunctionBreakpoint], bind: FunctionBinder) -> list[FunctionEntry]:
         """Replace the function breakpoints. ``bind`` finds a function by name."""
@@ -341,6 +356,11 @@ class BreakpointTable:
         """Return the line breakpoints that can be hit and have exactly the mode ``mode``."""
         groups = self._tables.by_path.values()
         return [one for group in groups for one in group if one.verified and one.mode == mode]
+
+    def set_before_program(self) -> list[LineBreakpoint]:
+        """Return the line breakpoints that were set before the program began."""
+        groups = self._tables.by_path.values()
+        return [one for group in groups for one in group if one.functions is not None]
 
     def any_line_without_mode(self) -> bool:
         """Return whether a line breakpoint that can be hit has no mode."""

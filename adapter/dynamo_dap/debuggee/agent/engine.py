@@ -113,6 +113,9 @@ class ReportingEngine(Protocol):
         ``enters``: it reaches a function breakpoint. Runs on the frame's thread.
         """
 
+    def functions_traced(self) -> Collection[FunctionKey] | None:
+        """Return the traced functions in files with breakpoints. None if not all are known."""
+
 
 class NoSuchCompile(Exception):
     """A requested compile or graph does not exist; the message says which."""
@@ -202,6 +205,9 @@ class StageReader(Hooks, Protocol):
         """Return the body of ``dynamoStages``; ``source_of`` makes a document readable. Raises ``NoSuchCompile``."""
 
 
+FunctionKey = tuple[str, int, str]
+"""Normalized path, first line and name of a function."""
+
 RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
 """debugpy's exception filters."""
 
@@ -256,6 +262,12 @@ class EagerDebugger(Protocol):
         None: at the next line at which it may stop, as for a pause.
         """
 
+    def functions_seen(self) -> Collection[FunctionKey] | None:
+        """Return the functions that have begun. None if some may have begun unseen."""
+
+    def conditions_met(self) -> Mapping[tuple[str, int], bool]:
+        """Return whether a breakpoint's condition ever held, for each path and line with one that was reached."""
+
     def pause_taken(self) -> None:
         """Withdraw the user's pause request: the agent is about to pause the calling thread."""
 
@@ -295,6 +307,13 @@ class NoEagerDebugger:
 
     def stop_at(self, frame: types.FrameType | None) -> None:
         """Do nothing: no debugger stops here."""
+
+    def functions_seen(self) -> None:
+        """Return None: nothing is seen."""
+
+    def conditions_met(self) -> Mapping[tuple[str, int], bool]:
+        """Return nothing: no breakpoint is reached."""
+        return {}
 
     def pause_taken(self) -> None:
         """Do nothing: only the agent was asked."""

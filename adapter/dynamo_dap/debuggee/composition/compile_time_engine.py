@@ -13,10 +13,10 @@ import weakref
 from collections.abc import Collection, Sequence
 
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, LineBreakpoint
-from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.engine import FunctionKey, Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.agent.user_code import is_user_file, replaces_builtin
+from dynamo_dap.debuggee.agent.user_code import is_user_file, normalized_path, replaces_builtin
 from dynamo_dap.debuggee.composition.cached_calls import CachedCallStops
 from dynamo_dap.debuggee.history.remedies import Remedies
 from dynamo_dap.debuggee.history.reverse_stops import applying, functions_begun
@@ -59,6 +59,7 @@ class CompileTimeEngine:
         self._attempt: weakref.ref[object] | None = None
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
+        self._traced: set[FunctionKey] = set()
         self._line_traces = LineTraces(self.update_hooks)
         what_ifs = WhatIfs(host, self._line_traces, self._logs)
         remedies = Remedies(host, self._line_traces, self._logs)
@@ -115,6 +116,10 @@ class CompileTimeEngine:
             reached = (host.breakpoints.lines_in(frame.f_code.co_filename) or {}).get(frame.f_lineno, ())
         return bool(reached) and self._stops.visits.take_reported_by(frame, {each.id for each in reached})
 
+    def functions_traced(self) -> Collection[FunctionKey] | None:
+        """Return the traced functions in files with breakpoints; None if lines of traces are not reported."""
+        return self._traced if self._host.options.compile_time and LINES.problem is None else None
+
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
 
     def _on_line_instruction(self, frame: TracedFrame) -> None:
@@ -129,6 +134,8 @@ class CompileTimeEngine:
         if decision is not Decision.CONTINUE:
             lines = self._host.breakpoints.lines_in(frame.path)
             here = () if lines is None else lines.get(frame.line, ())
+            if lines is not None:
+                self._traced.add((normalized_path(frame.path), frame.code.co_firstlineno, frame.code.co_name))
             if decision is Decision.HOLD:
                 point = self._point(frame, progress)
                 for breakpoint in here:
@@ -251,6 +258,8 @@ class CompileTimeEngine:
         candidates = [*applying(point, reached), *self._functions_entered(point)]
         new = [breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)]
         run.reaches(point.frame, new)
+        for breakpoint in new:
+            breakpoint.seen = True
         if not run.may_stop(point.progress.identity):
             return []
         return self._stopping(self._stops.unreported(new, point), point)

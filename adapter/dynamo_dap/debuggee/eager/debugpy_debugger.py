@@ -14,13 +14,13 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
+from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED, FunctionKey
 from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file, normalized_path
 from dynamo_dap.debuggee.eager import (
     own_tracers,
     pydevd_guards,
@@ -135,6 +135,7 @@ class DebugpyDebugger:
     def trace_program(self) -> None:
         """Trace the program, which begins now on the calling thread."""
         if self.is_active:
+            pydevd_internals.note_code_from_here()
             self._tracing.begin_program()
 
     def wait_until_configured(self) -> None:
@@ -229,6 +230,19 @@ class DebugpyDebugger:
         """Stop at ``breakpoint()``, or (None) at the thread's next line."""
         if self.is_active:
             pydevd_internals.stop_at(frame)
+
+    def functions_seen(self) -> Collection[FunctionKey] | None:
+        """Return the functions that have begun; None if some may have begun unseen."""
+        seen = None if own_tracers.are_known() else pydevd_internals.functions_seen()
+        return (
+            None
+            if seen is None
+            else {(normalized_path(path), line, name) for path, line, name in seen if is_user_file(path)}
+        )
+
+    def conditions_met(self) -> Mapping[tuple[str, int], bool]:
+        """Return whether a breakpoint's condition ever held, for each path and line with one that was reached."""
+        return {(normalized_path(path), line): held for (path, line), held in pydevd_passing.conditions_met.items()}
 
     def pause_taken(self) -> None:
         """Withdraw the pause from all other threads: one has paused."""

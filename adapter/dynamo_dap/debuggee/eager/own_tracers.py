@@ -112,6 +112,11 @@ def _report_once(how: str, path: str, line: int) -> None:
     )
 
 
+def are_known() -> bool:
+    """Return whether the program was seen to trace itself, instead of debugpy."""
+    return bool(_reported)
+
+
 def _restore(caller: types.FrameType) -> None:
     """Restore debugpy's function, unless a frame still has the program's: debugpy's events would call that."""
     function = _replaced.__dict__.pop("function", None)

@@ -77,6 +77,8 @@ def _none(*_: object) -> None:
 
 
 _counting_at: Callable[[types.FrameType, bool], Counting | None] = _none
+conditions_met: dict[tuple[str, int], bool] = {}
+"""Whether the condition of a breakpoint ever held, for each file and line where debugpy reached one."""
 _latest = threading.local()
 """``breakpoint``: the last breakpoint whose log message this thread handled, and whether a trace had reported it."""
 
@@ -125,6 +127,8 @@ def _wrap_breakpoints() -> None:
     def handle_breakpoint_condition(
         self: object, info: object, pybreakpoint: Any, new_frame: types.FrameType
     ) -> object:
+        at = new_frame.f_code.co_filename, new_frame.f_lineno
+        conditions_met.setdefault(at, False)
         if _is_passed(pybreakpoint, new_frame):
             return False
         counting = _counting_of(pybreakpoint, new_frame, kinds)
@@ -133,9 +137,12 @@ def _wrap_breakpoints() -> None:
                 pybreakpoint.handle_hit_condition(new_frame)
             return False
         if counting is None:
-            return not _is_conditional(pybreakpoint) or evaluate(self, info, pybreakpoint, new_frame)
+            holds = not _is_conditional(pybreakpoint) or evaluate(self, info, pybreakpoint, new_frame)
+            conditions_met[at] |= bool(holds)
+            return holds
         condition = types.SimpleNamespace(condition=pybreakpoint.condition, handle_hit_condition=_never)
         holds = not pybreakpoint.condition or evaluate(self, info, condition, new_frame)
+        conditions_met[at] |= bool(holds)
         return holds and counting.hit()
 
     def handle_breakpoint_expression(self: object, pybreakpoint: Any, info: object, new_frame: types.FrameType) -> None:

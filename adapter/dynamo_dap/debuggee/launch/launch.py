@@ -92,6 +92,7 @@ def launch() -> None:
         _run_alone(program, description)
         return
     agent = process_agent()
+    agent.breakpoints.precedes_program = True
     _connect(agent, description, description.address)
     while_torch_is_imported(lambda name, is_done: agent.send_event(IMPORTING_EVENT, ImportingEventBody(name, is_done)))
     atexit.register(_detach_client, agent)
@@ -245,6 +246,7 @@ def _detach_client(agent: Agent) -> None:
     """Detach the client before the program ends, which can take a while."""
     try:
         agent.torch_options.report_unused()
+        agent.report_missed_breakpoints()
         agent.send_event(ENDING_EVENT)
         agent.detach_client()
     except Exception as error:  # noqa: BLE001  (the program may have replaced what this uses; its stderr is not ours)
@@ -261,11 +263,13 @@ def _run_with_debugpy(agent: Agent, program: Program, description: LaunchDescrip
     debugger = start_eager(agent, address, description.debugpy_token)
     if debugger is None:
         agent.configured.wait()
+        agent.breakpoints.precedes_program = False
         run(program, before=lambda filename: _before(agent, filename))
         return
     debugger.pause_until_program_runs()
     agent.configured.wait()
     debugger.wait_until_configured()
+    agent.breakpoints.precedes_program = False
     while_torch_is_imported(debugger.torch_is_imported)
     run(program, before=lambda filename: debugger.trace_program(), on_end=debugger.report_uncaught)
 

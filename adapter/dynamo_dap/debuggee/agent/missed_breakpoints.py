@@ -1,0 +1,65 @@
+"""Explains at the end of a program why a breakpoint has not stopped it, where that is certain.
+
+Reads facts that debugpy and the engines have noted anyway. Runs on the thread that ends the program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import FunctionKey
+from dynamo_dap.debuggee.agent.user_code import normalized_path
+from dynamo_dap.protocol.contract import MissedBreakpoint
+from dynamo_dap.protocol.types import SourceBreakpoint
+
+
+def missed(
+    breakpoints: list[LineBreakpoint],
+    begun: Collection[FunctionKey],
+    met: Mapping[tuple[str, int], bool],
+) -> Iterator[MissedBreakpoint]:
+    """Yield the ``breakpoints`` that were missed for a known reason.
+
+    All were set before the program began. ``begun`` are the functions that ran as ordinary Python or were traced.
+    ``met`` has the breakpoints that ordinary Python reached: whether their condition ever held.
+    """
+    files = {path for path, *_ in begun}
+    for breakpoint in breakpoints:
+        requested = breakpoint.requested
+        assert isinstance(requested, SourceBreakpoint), "only line breakpoints know their functions"
+        reason = _reason(breakpoint, requested.line, begun, files, met)
+        if reason is not None:
+            yield MissedBreakpoint(breakpoint.path, requested.line, reason)
+
+
+def _reason(
+    breakpoint: LineBreakpoint,
+    requested_line: int,
+    begun: Collection[FunctionKey],
+    files: Collection[str],
+    met: Mapping[tuple[str, int], bool],
+) -> str | None:
+    path, conditions = normalized_path(breakpoint.path), breakpoint.conditions
+    lines = {breakpoint.line, requested_line}
+    holds = [held for line in lines if (held := met.get((path, line))) is not None]
+    if breakpoint.seen or breakpoint.hits or holds:
+        is_never_met = conditions.condition is not None and not breakpoint.hits and not any(holds)
+        return "its line was reached, but its condition was never true" if is_never_met else None
+    if path not in files:
+        return None if path in _imported_files() else f"{os.path.basename(path)} was not imported"
+    functions = breakpoint.functions or ()
+    if len(functions) != 1 or breakpoint.mode is not None or not breakpoint.verified:
+        return None
+    name = functions[0].qualified_name
+    if (path, functions[0].first_line, name.rpartition(".")[2]) in begun:
+        return f"{name} ran, but was not seen at line {breakpoint.line}"
+    return f"{name} was neither compiled nor seen to run outside of compiles"
+
+
+def _imported_files() -> set[str]:
+    modules = list(sys.modules.values())
+    files = [getattr(module, "__dict__", {}).get("__file__") for module in modules]
+    return {normalized_path(file) for file in files if isinstance(file, str)}

@@ -1,0 +1,57 @@
+/** Finds the file that a person works on. */
+
+import { dirname } from "node:path";
+import * as vscode from "vscode";
+
+import type { DynamoConfiguration } from "./options.js";
+
+let latestPython: vscode.TextDocument | undefined;
+
+/** Follows which Python file was last in front. */
+export function followPythonFiles(): vscode.Disposable {
+    const follow = (editor: vscode.TextEditor | undefined): void => {
+        if (editor?.document.languageId === "python") {
+            latestPython = editor.document;
+        }
+    };
+    follow(vscode.window.activeTextEditor);
+    return vscode.window.onDidChangeActiveTextEditor(follow);
+}
+
+/**
+ * Returns the text in front. While the Output panel has the focus, VS Code names the panel's text as the active editor, and
+ * none while a page has the focus. Then it is the text in the tab in front, else a visible one, Python first, else the last
+ * Python file that was in front, if its tab is still there.
+ */
+export function frontDocument(): vscode.TextDocument | undefined {
+    const active = vscode.window.activeTextEditor;
+    if (active !== undefined && active.document.uri.scheme !== "output") {
+        return active.document;
+    }
+    const inTabs = vscode.window.visibleTextEditors.filter(({ viewColumn }) => viewColumn !== undefined);
+    const { viewColumn } = vscode.window.tabGroups.activeTabGroup;
+    const visible = [...inTabs.filter((editor) => editor.viewColumn === viewColumn), ...inTabs].map(({ document }) => document);
+    const covered = latestPython !== undefined && hasTab(latestPython.uri) ? latestPython : undefined;
+    return visible.find(({ languageId }) => languageId === "python") ?? covered ?? visible[0];
+}
+
+function hasTab(uri: vscode.Uri): boolean {
+    const tabs = vscode.window.tabGroups.all.flatMap((group) => group.tabs);
+    return tabs.some(({ input }) => input instanceof vscode.TabInputText && input.uri.toString() === uri.toString());
+}
+
+/** Fills in the file in front, which VS Code cannot do without an active editor. */
+export function withFrontFile(configuration: DynamoConfiguration): DynamoConfiguration {
+    const file = vscode.window.activeTextEditor === undefined ? frontDocument()?.uri.fsPath : undefined;
+    if (file === undefined) {
+        return configuration;
+    }
+    const filled = (text: string): string => text.replaceAll("${file}", file).replaceAll("${fileDirname}", dirname(file));
+    const { program, args, cwd } = configuration;
+    return {
+        ...configuration,
+        ...(program === undefined ? {} : { program: filled(program) }),
+        ...(args === undefined ? {} : { args: typeof args === "string" ? filled(args) : args.map(filled) }),
+        ...(cwd === undefined ? {} : { cwd: filled(cwd) }),
+    };
+}
