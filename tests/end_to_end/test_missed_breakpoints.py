@@ -71,7 +71,9 @@ def program(tmp_path: Path) -> Fixture:
     return Fixture(path)
 
 
-def launched(session: Session, program: Fixture, breakpoints: dict[str, list[str | int | SourceBreakpoint]]) -> dict[tuple[str, int], str]:
+def launched(
+    session: Session, program: Fixture, breakpoints: dict[str, list[str | int | SourceBreakpoint]]
+) -> dict[tuple[str, int], str]:
     """Run ``program`` to its end, and return the reasons by file name and line."""
     session.initialize(msgspec.structs.replace(INITIALIZE, client_id="vscode"))
     with session.launching(program):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from pygls.workspace import PositionCodec
 
-from dynamo_dap.language_server.document import Document
+from dynamo_dap.language_server.document import Document, Positions
 from dynamo_dap.language_server.findings import Finding, Kind, findings_of
-from dynamo_dap.language_server.presentation import title
+from dynamo_dap.language_server.presentation import lenses, title
 from dynamo_dap.records.events import Ended, Record
-from dynamo_dap.records.model import Compile, CompiledFunction, Place, TracedFunction
+from dynamo_dap.records.model import Compile, CompiledFunction, Graph, GraphBreak, Place, TracedFunction
+from dynamo_dap.records.texts import digest_of_line
 
 PATH = "/somewhere/model.py"
 
@@ -50,8 +52,31 @@ def test_a_lens_says_that_a_compile_is_not_finished_when_the_program_has_ended()
 
     second = Compile("0/1", "fn", place=Place(PATH, 1))
     assert titles(second) == ["", "not finished"]
-    assert titles(_first_part(seconds=0.5), second) == ["0 graphs, 0.5 s", "0 graphs, 0.5 s, 0/1 not finished"]
-    assert titles(_first_part(seconds=0.5)) == ["0 graphs, 0.5 s", "0 graphs, 0.5 s"]
+    text = "no graph of its own, 0.5 s"
+    assert titles(_first_part(seconds=0.5), second) == [text, f"{text}, 0/1 not finished"]
+    assert titles(_first_part(seconds=0.5)) == [text, text]
+
+
+@pytest.mark.parametrize(("broken_at", "text"), [(9, "inlined into fn; no graph"), (3, "no graph of its own")])
+def test_a_lens_names_the_callers_that_inline_a_function(broken_at: int, text: str) -> None:
+    helper = TracedFunction("helper", Place(PATH, 2), [3, 4], [3])
+    broken = GraphBreak("a break", Place(PATH, broken_at))
+    caller = _first_part(seconds=1.0, graphs=[Graph(0, "g", 1, 1)], breaks=[broken])
+    caller.traced.append(helper)
+    session = _session(caller)
+    own = Compile("1/0", "helper", "compiled", Place(PATH, 2), breaks=[broken, broken], seconds=1.0)
+    session.functions.append(CompiledFunction("helper", Place(PATH, 2), [own]))
+    lines = ["def fn(): pass", "def helper():", "    pass"]
+    titles = [
+        lens.command.title
+        for lens in lenses(
+            session,
+            Document(PATH, "file:///p", lines, [digest_of_line(line) for line in lines]),
+            Positions(PositionCodec()),
+        )
+    ]
+    assert text in titles[1]
+    assert titles[1].endswith("2 breaks, 1.0 s")
 
 
 def test_a_name_is_found_as_python_normalizes_it() -> None:

@@ -136,6 +136,23 @@ def test_a_failing_backend(session: Session, tmp_path: Path) -> None:
     session.wait_for_output("BackendCompilerFailed")
 
 
+def test_the_first_lines_of_a_long_failure_are_shown_and_the_details_have_all(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n\n"
+        "def backend(module, inputs):\n    raise ValueError('\\n\\n'.join(f'reason {i}' for i in range(40)))\n\n"
+        "@torch.compile(backend=backend)\ndef fn(x):\n    return x * 2\n\n"
+        "try:\n    fn(torch.ones(3))\nexcept Exception as error:\n    print(type(error).__name__)\n",
+        encoding="utf-8",
+    )
+    launch(session, program, "backend-failure")
+    info = info_of(session, session.wait_for_stop("exception"))
+    assert "reason 2\n… 37 more lines" in info["description"]
+    assert len(info["description"].splitlines()) <= 6
+    assert info["details"]["message"].endswith("reason 39")
+    assert session.run_to_end() == 0
+
+
 def test_a_failure_in_inductor_is_distinguished_from_one_in_the_backend(session: Session, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -54,6 +54,10 @@ test("values at the ends of lines show little data whole, and no data in part", 
     expect(briefValue("Tensor f32[40] cpu -0.5…2, 3 NaN")).toBe("f32[40] -0.5…2, 3 NaN");
     expect(briefValue("Parameter b8[20] cpu all True")).toBe("b8[20] all True");
     expect(briefValue(`Tensor f64[8] cpu = [${"0.123456789, ".repeat(8)}]`)).toBe("f64[8]");
+    const mask = "Tensor f32[4, 15] cpu";
+    expect(briefValue(`[${mask}, ${mask}, ${mask}, ${mask}, …] (5 items)`)).toBe("[f32[4, 15], f32[4, 15], +3 more]");
+    expect(briefValue(`(${mask} = [[1.0, 2.0], [3.0]], Parameter f32[] cpu requires_grad)`)).toBe("(f32[4, 15], f32[])");
+    expect(briefValue(`[${mask}, ${mask}, 3, ${mask}]`), "not only tensors").toContain("…");
     expect(briefValue("x".repeat(50))).toHaveLength(40);
 });
 

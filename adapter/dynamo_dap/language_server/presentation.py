@@ -32,7 +32,7 @@ from dynamo_dap.language_server.document import Document, Positions
 from dynamo_dap.language_server.findings import Finding, Kind
 from dynamo_dap.language_server.fixes.edits import Edit, Fix
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.model import TRACING, CompiledFunction, Place, counts_of
+from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Place, counts_of
 from dynamo_dap.records.text_report import print_report
 from dynamo_dap.records.texts import counted
 
@@ -190,6 +190,7 @@ WRITE_REPORT = "dynamo.writeReport"
 """Takes no arguments; returns the path of a page, or null if nothing was recorded."""
 _WIDTH = 110
 _UNFINISHED = "not finished"
+_MOST_CALLERS = 2
 
 
 def lenses(record: Record, document: Document, positions: Positions) -> list[CodeLens]:
@@ -197,7 +198,7 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
     found = []
     for number, function in enumerate(record.functions):
         node = document.function_at(function.place) if document.is_at(function.place) else None
-        text = title(function, has_ended=record.ended is not None)
+        text = title(function, has_ended=record.ended is not None, callers=_inlining(function, record.functions))
         if node is not None and text:
             at = positions.span(document, node.lineno, 0, 0)
             found.append(CodeLens(at, Command(text, OPEN_RECORD, arguments=[number, document.path])))
@@ -210,17 +211,36 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
     return found
 
 
-def title(function: CompiledFunction, *, has_ended: bool) -> str:
+def _inlining(function: CompiledFunction, functions: Sequence[CompiledFunction]) -> list[str]:
+    """Return the names of functions whose graphs contain all that ``function`` computes in a call of theirs."""
+    return [
+        caller.name
+        for caller in functions
+        if caller is not function and any(_inlines(one, function) for one in caller.compiles)
+    ]
+
+
+def _inlines(compiled: Compile, function: CompiledFunction) -> bool:
+    traced = [one for one in compiled.traced if one.place == function.place]
+    lines = {(one.place.path, line) for one in traced for line in one.lines}
+    broken = [place for one in compiled.breaks for place in (one.place, *(call.place for call in one.stack))]
+    is_broken = any(place is None or (place.path, place.line) in lines for place in broken)
+    return bool(traced and compiled.graphs) and not is_broken
+
+
+def title(function: CompiledFunction, *, has_ended: bool, callers: Sequence[str] = ()) -> str:
     """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``; empty before the first compile has finished.
 
-    When the program has ended, it names the unfinished compiles. Before, they may still finish.
+    When the program has ended, it names the unfinished compiles. Before, they may still finish. For a function whose
+    own compiles have no graph, it names the ``callers`` that inline it.
     """
     unfinished = [one.id for one in function.compiles if one.state == TRACING]
     if len(unfinished) == len(function.compiles):
         return _UNFINISHED if has_ended else ""
     counts = counts_of(function.compiles)
+    inlined = f"inlined into {', '.join(callers[:_MOST_CALLERS])}; " if callers and not counts.graphs else ""
     parts = [
-        counted(counts.graphs, "graph"),
+        inlined + (counted(counts.graphs, "graph") if counts.graphs else "no graph of its own"),
         *([counted(counts.breaks, "break")] if counts.breaks else []),
         *([counted(counts.recompiles, "recompile")] if counts.recompiles else []),
         f"{counts.seconds:.1f} s",

@@ -8,7 +8,7 @@ const RANGE = /^.*? cpu( .*\d.*| all NaN| all True| all False)$/;
 
 /**
  * "Tensor f32[2] cpu = [0.5, 1.0]" becomes "f32[2] = [0.5, 1.0]", larger data its range: "f32[4, 15] 0…1". Other values
- * are cut.
+ * are cut. A long list of tensors becomes "[f32[4, 15], f32[4, 15], +3 more]".
  */
 export function briefValue(whole: string): string {
     const value = whole.replace(/,? requires_grad(?= \(not proven\)$|$)/, "");
@@ -22,5 +22,42 @@ export function briefValue(whole: string): string {
         return sizes === "[]" ? data : `${dtype}${sizes} = ${data}`;
     }
     const text = value.replace(/\s+/g, " ");
-    return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE - 1)}…`;
+    return text.length <= LONGEST_VALUE ? text : cut(text);
+}
+
+function cut(text: string): string {
+    return briefTensors(text) ?? `${text.slice(0, LONGEST_VALUE - 1)}…`;
+}
+
+/** Shortens a list or tuple that has only tensors; undefined for other values. */
+function briefTensors(text: string): string | undefined {
+    const [, opening = "", inside = "", closing = "", total] = /^([[(])(.*?),?([\])])(?: \((\d+) items\))?$/.exec(text) ?? [];
+    const items = inside.split(/, (?=(?:Tensor|Parameter|Buffer) |…$)/).filter((item) => item !== "…");
+    const shapes = items.flatMap((item) => {
+        const [, shape, rest = ""] = /^(?:Tensor|Parameter|Buffer) (\w+\[[^\]]*\])(.*)$/.exec(item) ?? [];
+        return shape === undefined || withoutData(rest).includes(",") ? [] : [shape];
+    });
+    if (opening === "" || shapes.length !== items.length) {
+        return undefined;
+    }
+    const count = total === undefined ? items.length : Number(total);
+    const brief = (shown: number): string => {
+        const more = shown < count ? [`+${count - shown} more`] : [];
+        return opening + [...shapes.slice(0, shown), ...more].join(", ") + closing;
+    };
+    let shown = shapes.length;
+    while (shown > 1 && brief(shown).length > LONGEST_VALUE) {
+        shown -= 1;
+    }
+    return brief(shown);
+}
+
+/** Removes data in brackets and marks of a tensor, so that a comma belongs to something else. */
+function withoutData(rest: string): string {
+    let plain = rest.replace(/,? requires_grad/g, "");
+    for (let before = ""; before !== plain; ) {
+        before = plain;
+        plain = plain.replace(/\[[^[\]]*\]/g, "");
+    }
+    return plain;
 }

@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.eager import (
     pydevd_guards,
     pydevd_internals,
     pydevd_memory,
+    pydevd_notes,
     pydevd_passing,
     pydevd_variables,
 )
@@ -135,7 +136,7 @@ class DebugpyDebugger:
     def trace_program(self) -> None:
         """Trace the program, which begins now on the calling thread."""
         if self.is_active:
-            pydevd_internals.note_code_from_here()
+            pydevd_notes.note_code_from_here()
             self._tracing.begin_program()
 
     def wait_until_configured(self) -> None:
@@ -233,7 +234,7 @@ class DebugpyDebugger:
 
     def functions_seen(self) -> Collection[FunctionKey] | None:
         """Return the functions that have begun; None if some may have begun unseen."""
-        seen = None if own_tracers.are_known() else pydevd_internals.functions_seen()
+        seen = None if own_tracers.are_known() else pydevd_notes.functions_seen()
         return (
             None
             if seen is None

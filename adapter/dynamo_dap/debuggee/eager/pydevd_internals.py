@@ -560,26 +560,6 @@ def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) ->
     return None
 
 
-_BEGUN = (0, "", None)
-"""Our own mark among the code objects that debugpy has seen."""
-
-
-def note_code_from_here() -> None:
-    """Mark the beginning of the program in debugpy's own notes of the code that it has seen."""
-    debugger().get_cache_file_type()[_BEGUN] = None
-
-
-def functions_seen() -> set[tuple[str, int, str]] | None:
-    """Return path, first line and name of each function that debugpy has seen; None if notes since the mark are lost.
-
-    The notes outlive debugpy's session, which ends before the program's functions of ``atexit`` do.
-    """
-    notes = dict(sys.modules["pydevd"].PyDB.get_cache_file_type(None))
-    if notes.pop(_BEGUN, notes) is notes:
-        return None
-    return {(path, line, code.co_name) for line, path, code in notes}
-
-
 # -- files -------------------------------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,8 @@ from dynamo_dap.protocol.types import ExceptionDetails
 
 _MAXIMUM_LENGTH = 4000
 _MAXIMUM_REASON = 120
+_MAXIMUM_LINE = 300
+_LINES_OF_TORCHS_TEXT = 3
 
 
 def _raised(
@@ -69,7 +71,7 @@ def graph_break(
         f"In this call: {', '.join(values)}." if values else None,
         f"Then: {effect}.",
         *(f"Hint: {hint}" for hint in sorted(facts.hints, key=len)),
-        f"Context: {facts.context}" if facts.context else None,
+        f"Context: {_beginning(facts.context)}" if facts.context else None,
     ]
     return _raised(
         headline, lines, _kind_of(exception), facts.message, links=[f"See {facts.link}" if facts.link else None]
@@ -301,7 +303,7 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
     text = str(failure.inner)
     lines = [
         f"The graph has {node_count} nodes: see the scope 'Graph'.",
-        f"{failure.step} raised {kind.__name__}: {text}",
+        f"{failure.step} raised {kind.__name__}: {_beginning(text)}",
     ]
     headline = f"Backend failure: {failure.step} raised {kind.__name__}"
     links = [None if failure.place is None else f"at {failure.place.path}:{failure.place.line}"]
@@ -311,7 +313,10 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
 def dynamo_failed(compiling: FrameCompile, problem: BaseException) -> RaisedException:
     """Report that Dynamo itself failed."""
     inner = problem.__cause__ or problem.__context__ or problem
-    lines = [f"Dynamo raised {type(inner).__name__}: {inner}", f"while it traced {name_of_compile(compiling)}"]
+    lines = [
+        f"Dynamo raised {type(inner).__name__}: {_beginning(str(inner))}",
+        f"while it traced {name_of_compile(compiling)}",
+    ]
     return _raised(f"Backend failure: Dynamo raised {type(inner).__name__}", lines, _kind_of(inner), str(problem))
 
 
@@ -425,6 +430,14 @@ def _name(frame: TracedFrame) -> str:
     if compiling is None or compiling.code is not frame.compiled_code:
         return user_function_name(frame.compiled_code)
     return name_of_compile(compiling)
+
+
+def _beginning(text: str) -> str:
+    """Return the first lines of a long text of torch; the exception's details have the whole."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    shown = [bounded_text(line, _MAXIMUM_LINE) for line in lines[:_LINES_OF_TORCHS_TEXT]]
+    more = len(lines) - len(shown)
+    return "\n".join([*shown, f"… {more} more lines in the exception's details"] if more else shown)
 
 
 def _one_line(reason: str) -> str:
