@@ -46,7 +46,8 @@ def _reason(
     lines = {breakpoint.line, requested_line}
     holds = [held for line in lines if (held := met.get((path, line))) is not None]
     if breakpoint.seen or breakpoint.hits or holds:
-        is_never_met = conditions.condition is not None and not breakpoint.hits and not any(holds)
+        is_only_condition = conditions.condition is not None and conditions.hit_condition is None
+        is_never_met = is_only_condition and not breakpoint.hits and not any(holds)
         return "its line was reached, but its condition was never true" if is_never_met else None
     if path not in files:
         return None if path in _imported_files() else f"{os.path.basename(path)} was not imported"

@@ -6,6 +6,7 @@ Uses debugpy's private names, as ``pydevd_internals`` does.
 from __future__ import annotations
 
 import sys
+import types
 
 _BEGUN = (0, "", None)
 """Our own mark among the code objects that debugpy has seen."""
@@ -24,4 +25,5 @@ def functions_seen() -> set[tuple[str, int, str]] | None:
     notes = dict(sys.modules["pydevd"].PyDB.get_cache_file_type(None))
     if notes.pop(_BEGUN, notes) is notes:
         return None
-    return {(path, line, code.co_name) for line, path, code in notes}
+    # debugpy also notes files of breakpoints, with a placeholder instead of code.
+    return {(path, line, code.co_name) for line, path, code in notes if isinstance(code, types.CodeType)}
