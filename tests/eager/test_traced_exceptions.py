@@ -176,3 +176,16 @@ def test_an_exception_where_breaks_are_errors(session: Session, tmp_path: Path) 
     assert info["description"].startswith("ValueError: three rows\n"), info
     assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[3, 4] cpu")
     assert session.run_to_end() == 0
+
+
+def test_the_first_lines_of_a_long_exception_are_shown_and_the_details_have_all(
+    session: Session, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("raise ValueError('\\n\\n'.join(f'reason {number}' for number in range(40)))\n")
+    session.expects_program_traceback = True
+    with session.launching(program):
+        session.client.set_exception_filters(["uncaught"])
+    info = info_of(session, session.wait_for_stop("exception"))
+    assert info["description"].endswith("reason 4\n… 35 more lines in the exception's details")
+    assert info["details"]["message"].endswith("reason 39")
