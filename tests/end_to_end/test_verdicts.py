@@ -419,6 +419,87 @@ def test_a_wrong_result_that_later_lines_overwrite(tmp_path: Path) -> None:
     assert [each["same"] for each in calls if each["function"] == "right"] == [True] * 4
 
 
+GRADIENTS_IN_PLACE = """
+import torch
+from torch._dynamo.backends.common import aot_autograd
+aten = torch.ops.aten
+
+def compiler(change):
+    def compiled(graph, inputs):
+        for node in graph.graph.nodes:
+            change(node)
+        graph.recompile()
+        boxed = lambda given: graph.forward(*given)
+        boxed._boxed_call = True
+        return boxed
+    return compiled
+
+def sine(node):
+    if node.target is aten.cos.default:
+        node.target = aten.sin.default
+
+def half(node):
+    if node.target is aten.threshold_backward.default:
+        node.args = (*node.args[:2], 0.5)
+
+wrong = aot_autograd(fw_compiler=compiler(lambda node: None), bw_compiler=compiler(sine))
+threshold = aot_autograd(fw_compiler=compiler(lambda node: None), bw_compiler=compiler(half))
+
+@torch.compile(backend=wrong)
+def chain(x):
+    y = x * 2
+    y.sin_()  # wrong
+    y.mul_(3)
+    return y
+
+@torch.compile(backend=wrong)
+def a_row(x):
+    y = x * 2
+    y[0].sin_()  # wrong
+    y.mul_(2)
+    return y.exp()
+
+@torch.compile(backend=wrong)
+def assigned(x):
+    y = torch.zeros(2, 4)
+    y[0] = x[0].sin()  # wrong
+    y.mul_(2)
+    return y.exp()
+
+linear = torch.nn.Linear(4, 4)
+
+@torch.compile(backend=threshold)
+def a_layer(x):
+    y = linear(x)
+    torch.relu_(y)  # wrong
+    return y * 2
+
+@torch.compile
+def right(x):
+    y = linear(x)
+    torch.relu_(y)
+    z = y * 2
+    z[0] = x[1].sin()
+    z.mul_(2)
+    return z
+
+for function in (chain, a_row, assigned, a_layer, right):
+    for _ in range(2):
+        function(torch.rand(2, 4, requires_grad=True)).sum().backward()
+"""
+
+
+def test_a_wrong_gradient_of_what_later_lines_overwrite(tmp_path: Path) -> None:
+    """The line whose backward is wrong is named, not the line before the first one that writes in place."""
+    program = tmp_path / "gradients.py"
+    program.write_text(GRADIENTS_IN_PLACE, encoding="utf-8")
+    wrong = [line for line, text in enumerate(GRADIENTS_IN_PLACE.splitlines(), start=1) if text.endswith("# wrong")]
+    _, calls = compared(str(program))
+    lines = {each["function"]: each.get("line") for each in calls}
+    assert lines == dict(zip(lines, [*wrong, None], strict=True))
+    assert [each["same"] for each in calls if each["function"] == "right"] == [True, True]
+
+
 LEFT_OPEN = """
 import torch
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
@@ -64,20 +64,24 @@ def expanded(module: GraphModule, caller: Node) -> ExpandedGraph | None:
     return ExpandedGraph(torch.fx.GraphModule(module, graph), copies, inside)
 
 
-def with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[GraphModule, Mapping[Node, Node], Sequence[Node]]:
-    """Add an input to each operand in ``uses``; return the new graph, the copies of its nodes, and the inputs."""
+def with_zeros(
+    graph: ReplayedGraph, uses: Sequence[Use], in_place: Container[Use]
+) -> tuple[GraphModule, Mapping[Node, Node], Sequence[Node]]:
+    """Add an input to each operand in ``uses``; return the new graph, the copies of its nodes, and the inputs.
+
+    Those of ``in_place`` are added in place, right before the user: operations still write to the operand.
+    """
     torch = sys.modules["torch"]
     longer = torch.fx.Graph()
-    copies: dict[Node, Node] = {}
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            copies[node] = longer.node_copy(node)
+    copies: dict[Node, Node] = {node: longer.node_copy(node) for node in graph.nodes if node.op == "placeholder"}
     zeros = {use: longer.placeholder(f"zero_{at}") for at, use in enumerate(uses)}
     around = transforms_around(graph.nodes)
     sums: dict[Use, Node] = {}
 
     def add(node: Node, user: Node) -> None:
-        if (node, user) in zeros and (node, user) not in sums:
+        if (node, user) in zeros and (node, user) in in_place:
+            longer.call_method("add_", (copies[node], zeros[node, user]))
+        elif (node, user) in zeros and (node, user) not in sums:
             sums[node, user] = longer.call_function(operator.add, (copies[node], zeros[node, user]))
 
     for node in graph.nodes:
