@@ -6,12 +6,12 @@ Reads facts that debugpy and the engines have noted anyway. Runs on the thread t
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Collection, Iterator, Mapping
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import FunctionKey
 from dynamo_dap.debuggee.agent.user_code import normalized_path
+from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
 from dynamo_dap.protocol.contract import MissedBreakpoint
 from dynamo_dap.protocol.types import SourceBreakpoint
 
@@ -61,6 +61,4 @@ def _reason(
 
 
 def _imported_files() -> set[str]:
-    modules = list(sys.modules.values())
-    files = [getattr(module, "__dict__", {}).get("__file__") for module in modules]
-    return {normalized_path(file) for file in files if isinstance(file, str)}
+    return {normalized_path(path) for _, path, _ in loaded_files()}
