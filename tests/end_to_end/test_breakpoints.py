@@ -53,6 +53,33 @@ def test_a_breakpoint_without_code_moves_down_or_says_why_not(session: Session) 
     assert session.run_to_end() == 0
 
 
+UNCOMPILED = """\
+def plain(
+    x,  #@head
+):
+    y = x + 1  #@body
+    # The result  #@comment
+    return y * 2  #@return
+
+#@between
+print(plain(1))  #@module
+"""
+
+
+def test_a_breakpoint_stops_in_ordinary_python_where_it_is_shown(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "uncompiled.py"
+    path.write_text(UNCOMPILED, encoding="utf-8")
+    program = Fixture(path)
+    with session.launching(program):
+        answers = session.set_breakpoints(program, "head", "comment", "between")
+    lines = [program.line(marker) for marker in ("body", "return", "module")]
+    assert [(answer.verified, answer.line) for answer in answers] == [(True, line) for line in lines]
+    session.wait_for_stop("breakpoint", at="module")
+    session.continue_to_stop(at="body")
+    session.continue_to_stop(at="return")
+    assert session.run_to_end() == 0
+
+
 def test_a_breakpoint_where_there_is_no_python_says_so(session: Session, tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('{"a": 1}\n')
     (tmp_path / "empty.py").write_text("# nothing\n")

@@ -54,13 +54,11 @@ def bind_lines(path: str, wanted: Sequence[tuple[int, str | None]], options: Age
 
 
 def _bind_in_table(table: LineTable, line: int) -> Binding:
-    bound = table.next_executable_line(line)
-    if bound is None:
+    if table.next_executable_line(line) is None:
         return Binding(line, f"no code on or after line {line}")
+    bound = table.line_of_breakpoint(line)
     if not table.functions_running(bound):
-        bound = table.body_below_head(bound)
-        if bound is None:
-            return Binding(line, f"line {line} is module-level code; Dynamo only traces functions")
+        return Binding(bound, f"line {bound} is module-level code; Dynamo only traces functions")
     # If several functions share a line, the innermost, which is traced by itself, comes last.
     reason = _never_traced(table, table.functions_running(bound)[-1])
     if reason is not None:

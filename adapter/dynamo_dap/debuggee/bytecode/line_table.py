@@ -189,6 +189,16 @@ class LineTable:
         candidates = function.lines if function is not None else self.module_level_lines
         return min((candidate for candidate in candidates if candidate >= line), default=None)
 
+    def line_of_breakpoint(self, line: int) -> int:
+        """Return the line where a breakpoint on ``line`` stops: the next one with code, below the head of a function.
+
+        It is ``line`` itself if no code follows.
+        """
+        bound = self.next_executable_line(line)
+        if bound is None:
+            return line
+        return bound if self.functions_running(bound) else self.body_below_head(bound) or bound
+
     def body_below_head(self, line: int) -> int | None:
         """Return the first body line of the function whose head contains ``line``, if the whole body is below.
 

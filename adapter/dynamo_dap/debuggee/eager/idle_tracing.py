@@ -7,7 +7,8 @@ are reported to it without tracing. Other threads are traced from their start, a
 Made for one session. Runs on debugpy's own threads, and on the main thread when the agent passes on a step. The main
 thread's tracing is always changed on the main thread itself.
 
-While Dynamo compiles, debugpy's tracing is off as well: Dynamo is plain Python and takes twice as long under it.
+While Dynamo compiles, debugpy's tracing is off as well: Dynamo is plain Python and takes twice as long under it. It is
+on while the program's own backend runs, if debugpy may stop there.
 debugpy does not trace generated code either, and Dynamo does not compile debugpy's functions. These hooks run on
 compiling threads. Tracing is also off on a thread that imports torch, which makes a million calls without user code.
 """
@@ -18,15 +19,17 @@ import importlib.machinery
 import os
 import sys
 import threading
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT
 from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_below
+from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.eager import own_tracers, pydevd_internals, pydevd_passing
 from dynamo_dap.debuggee.torch_api.code_objects.generated_names import GeneratedNames
-from dynamo_dap.debuggee.torch_api.compiles.compiling import CompileWatcher
+from dynamo_dap.debuggee.torch_api.compiles.compiling import BackendWatcher, CompileWatcher
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_below
 
@@ -152,13 +155,15 @@ class Compiles:
 
     def __init__(self, tracing: IdleTracing) -> None:
         self._tracing = tracing
-        self._watcher = CompileWatcher(self._untraced)
+        self._of_thread = _Suspended()
+        self._watcher = CompileWatcher(self._suspend)
+        self._backends = BackendWatcher(self._in_backend)
         self._names = GeneratedNames(pydevd_internals.never_trace, own_tracers.may_trace_this_thread)
 
     def watch(self, on_problem: Callable[[str], None]) -> None:
         """Install the hooks; ``on_problem`` gets those that this torch does not support."""
         never_compile_below(pydevd_internals.package(), os.path.dirname(__file__))
-        for install in (self._watcher.install, self._names.install):
+        for install in (self._watcher.install, self._backends.install, self._names.install):
             try:
                 install()
             except FeatureMissing as missing:
@@ -167,8 +172,32 @@ class Compiles:
     def close(self) -> None:
         """Remove the hooks."""
         self._watcher.remove()
+        self._backends.remove()
         self._names.remove()
 
-    def _untraced(self) -> Callable[[], None] | None:
-        restore = self._tracing.suspend()
-        return None if restore is None else lambda: restore() if own_tracers.restores_tracing() else None
+    def _suspend(self) -> Callable[[], None]:
+        self._of_thread.restore = self._tracing.suspend()
+        return self._resume
+
+    def _resume(self) -> None:
+        restore, self._of_thread.restore = self._of_thread.restore, None
+        if restore is not None and own_tracers.restores_tracing():
+            restore()
+
+    def _in_backend(self, codes: Iterable[types.CodeType]) -> Callable[[], None] | None:
+        """Trace the rest of the thread, if the program wrote its backend and debugpy may stop in it."""
+        if self._of_thread.restore is None or pydevd_internals.debugger() is None:
+            return None
+        if not pydevd_internals.may_stop_this_thread() or not any(is_user_file(code.co_filename) for code in codes):
+            return None
+        self._resume()
+
+        def suspend() -> None:
+            self._of_thread.restore = self._tracing.suspend()
+
+        return suspend
+
+
+class _Suspended(threading.local):
+    restore: Callable[[], None] | None = None
+    """Resumes the tracing of a thread that compiles."""

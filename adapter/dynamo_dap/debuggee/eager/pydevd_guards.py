@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import extra_names
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
-from dynamo_dap.debuggee.bytecode.line_table import checking_files_once, line_table
+from dynamo_dap.debuggee.bytecode.line_table import LineTableError, checking_files_once, line_table
 from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
 from dynamo_dap.debuggee.eager.pydevd_requests import Raised, refuse
 from dynamo_dap.debuggee.torch_api.own_threads import is_torchs_own
@@ -178,16 +178,17 @@ def _guard_pauses() -> None:
 
 
 def _read_files_once() -> None:
-    """Let debugpy find lines with code in our line tables, and set all breakpoints of a file at once."""
+    """Let debugpy bind breakpoints by our line tables, as the agent does, and set all breakpoints of a file at once."""
     api, processor = _module("pydevd_api"), _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     lines_of, set_breakpoints = api._get_code_lines, processor.on_setbreakpoints_request
 
     def get_code_lines(code: object) -> object:
         return line_table(code).sorted_lines if isinstance(code, str) else lines_of(code)
 
-    def on_setbreakpoints_request(self: Any, py_db: object, request: object) -> object:
+    def on_setbreakpoints_request(self: Any, py_db: object, request: Any) -> object:
         self.problems_of_files = {}
         with checking_files_once(), _changing_once(py_db):
+            _bind(request.arguments)
             return set_breakpoints(self, py_db, request)
 
     api._get_code_lines, processor.on_setbreakpoints_request = get_code_lines, on_setbreakpoints_request
@@ -195,6 +196,16 @@ def _read_files_once() -> None:
     # frame. So use one frame for each file.
     stand_in_frame = functools.lru_cache(maxsize=64)(api.PyDevdAPI._DummyFrame)
     api.PyDevdAPI._DummyFrame = staticmethod(stand_in_frame)
+
+
+def _bind(arguments: Any) -> None:
+    """Move breakpoints on lines without code down, as the agent does: debugpy would move them up."""
+    try:
+        table = line_table(arguments.source.path)
+    except LineTableError:
+        return
+    for breakpoint in arguments.breakpoints or ():
+        breakpoint["line"] = table.line_of_breakpoint(breakpoint["line"])
 
 
 @contextlib.contextmanager

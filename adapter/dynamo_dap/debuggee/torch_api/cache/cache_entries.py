@@ -6,7 +6,9 @@ evaluated. Entries are removed in torch's own way, as when a guarded object has 
 
 from __future__ import annotations
 
+import functools
 import gc
+import inspect
 import itertools
 import os
 import sys
@@ -197,6 +199,11 @@ def _storage(tensor: Tensor) -> dict[int, int]:
         return {}
 
 
+def code_of_callable(function: object) -> Iterator[types.CodeType]:
+    """Yield the code of a function, or of a callable object, and of what it holds, except torch's; calls nothing."""
+    return (found for found in _reachable([function]) if is_a(found, types.CodeType))
+
+
 def _reachable(roots: Sequence[object]) -> Iterator[object]:
     """Yield tensors and the backend's code that are reachable from compiled graphs; nothing is called."""
     torch: Any = sys.modules["torch"]
@@ -216,7 +223,7 @@ def _reachable(roots: Sequence[object]) -> Iterator[object]:
 
 
 def _inside(found: object) -> dict[Any, object]:
-    """Return the contents of torch's own object, of a function or a container; skip the program's objects."""
+    """Return the contents of torch's own object, a function or a container; of the program's, ``__call__``."""
     if is_a(found, dict):
         return dict(enumerate(itertools.islice(dict.values(found), _MAXIMUM_OBJECTS)))
     for base in _CONTAINERS:
@@ -227,11 +234,15 @@ def _inside(found: object) -> dict[Any, object]:
     if is_a(found, types.FunctionType):
         cells = [cell.cell_contents for cell in found.__closure__ or () if _is_filled(cell)]
         return {**found.__dict__, **dict(enumerate(cells))}
+    if is_a(found, functools.partial):
+        return {"func": found.func, "args": found.args, "keywords": found.keywords}
+    call = inspect.getattr_static(type(found), "__call__", None)
+    called: dict[Any, object] = {"__call__": call} if is_a(call, types.FunctionType) else {}
     own = getattr(type(found), "__module__", "").partition(".")[0] in ("torch", "functools")
     try:
-        return dict(object.__getattribute__(found, "__dict__")) if own else {}
+        return {**dict(object.__getattribute__(found, "__dict__")), **called} if own else called
     except AttributeError:
-        return {}
+        return called
 
 
 def _is_filled(cell: types.CellType) -> bool:

@@ -1,4 +1,4 @@
-"""Reports when Dynamo starts and stops compiling on a thread.
+"""Reports when Dynamo starts and stops compiling on a thread, and when it runs code of the program's in between.
 
 If several threads compile at once, torch's own ``callback_handler`` reports only the first start and the last end. It
 also leaves out work around a compile, such as its metrics, which calls as many Python functions as a trace. Here each
@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterator
+import types
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.cache.cache_entries import code_of_callable
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, Result
 
 _CONTEXT = "torch._dynamo.convert_frame:compile_context"
+_BACKEND = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
 
 COMPILING = Feature("leaving compiles untraced by debugpy", _CONTEXT)
+BACKENDS = Feature("stopping in backends", _BACKEND)
 
 
 class CompileWatcher:
@@ -62,3 +66,32 @@ class CompileWatcher:
                 self._local.is_compiling = False
             if end is not None:
                 self._patches.guarded(end, None)()
+
+
+class BackendWatcher:
+    """Calls a function before each call of a backend, and what it returns after it, on the compiling thread."""
+
+    def __init__(self, begin: Callable[[Iterable[types.CodeType]], Callable[[], None] | None]) -> None:
+        """Call ``begin`` with the code of the backend's functions, except torch's."""
+        self._patches = Patches(BACKENDS.name)
+        self._begin = self._patches.guarded(begin, None)
+
+    def install(self) -> None:
+        """Install the hook; harmless if it is installed. Runs on any thread.
+
+        Raises:
+            FeatureMissing: this torch calls its backends otherwise.
+        """
+        BACKENDS.require()
+        if not self._patches.is_installed:
+            self._patches.around(*owner_of(_BACKEND), self._call)
+
+    def remove(self) -> None:
+        """Remove the hook; harmless if it is not installed. Runs on any thread."""
+        self._patches.remove()
+
+    def _call(self, output: Any, *_: object, **__: object) -> Generator[None, Outcome, None]:
+        end = self._begin(code_of_callable(output.compiler_fn))
+        yield None
+        if end is not None:
+            self._patches.guarded(end, None)()
