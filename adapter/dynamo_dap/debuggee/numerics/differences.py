@@ -295,34 +295,45 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
     if it has many more of these than a run, or farther ones in elements where no run has one. It is open if it has
     about as many.
     """
-    most = farthest = own = 0
+    decided = int((one != two).sum())
+    most = own = 0
+    farthest = 0.0
     distances = is_own = one
     for count, is_last in ((DISTURBED_RUNS, False), (_RUNS_FOR_DECISIONS, True)):
         runs = [each for each in referee.disturbed(count) if has_own_memory(each) and each.shape == one.shape]
-        known = sys.modules["torch"].stack([exact, one, *(_as_integers(each.detach()) for each in runs)])
-        distances = (known - two).abs().amin(0)
-        own = int((distances > 0).sum())
+        known, compiled = _where_they_differ([exact, one, *(_as_integers(each.detach()) for each in runs)], two)
+        is_new = (known != compiled).all(0)
+        own = int(is_new.sum())
         if not own:
-            return replace(found, is_same=True, decided=int((one != two).sum()))
+            return replace(found, is_same=True, decided=decided)
+        # As float64: the distance of two integers may be larger than an integer can be.
+        distances = (known.double() - compiled.double()).abs().amin(0).clamp(min=1).where(is_new, 0.0)
         is_own, most, farthest = _own_of_runs(known)
         if own > (most if is_last else most + 1) * _OF_NOISE:
             return found
-    if int(distances.where(~is_own, 0).max()) > farthest * _OF_NOISE:
+    if float(distances.where(~is_own, 0.0).max()) > farthest * _OF_NOISE:
         return found
-    if own < most and int(distances.max()) <= farthest:
-        return replace(found, is_same=True, decided=int((one != two).sum()))
+    if own < most and float(distances.max()) <= farthest:
+        return replace(found, is_same=True, decided=decided)
     return replace(found, is_same=True, undecided=own)
 
 
-def _own_of_runs(known: Tensor) -> tuple[Tensor, int, int]:
+def _where_they_differ(runs: Sequence[Tensor], compiled: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the elements that are not equal in all ``runs`` and in ``compiled``: of a large result, there are few."""
+    torch = sys.modules["torch"]
+    differs = functools.reduce(torch.logical_or, [each != compiled for each in runs])
+    return torch.stack([each[differs] for each in runs]), compiled[differs]
+
+
+def _own_of_runs(known: Tensor) -> tuple[Tensor, int, float]:
     """Return in which elements a run has an integer of its own, how many a run has at most, and how far they are."""
     torch = sys.modules["torch"]
     ordered, order = torch.sort(known, 0)
-    gaps = ordered.diff(dim=0)
-    end = torch.full_like(gaps[:1], torch.iinfo(gaps.dtype).max)
+    gaps = ordered.double().diff(dim=0).clamp(min=1).where(ordered[1:] != ordered[:-1], 0.0)
+    end = torch.full_like(gaps[:1], math.inf)
     nearest = torch.cat([end, gaps]).minimum(torch.cat([gaps, end]))
     most = torch.bincount(order[nearest > 0], minlength=1).max()
-    return (nearest > 0).any(0), int(most), int(nearest.max())
+    return (nearest > 0).any(0), int(most), float(nearest.max())
 
 
 def _as_integers(value: Tensor) -> Tensor:
