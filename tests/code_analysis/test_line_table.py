@@ -167,6 +167,25 @@ def test_the_next_line_with_code_is_in_the_same_function() -> None:
             assert found == (line if line in table.executable_lines else expected), (path, line)
 
 
+def test_the_line_of_a_breakpoint_near_a_lambda() -> None:
+    """A lambda has no head from which a breakpoint would move into it."""
+    table = line_table_of_text(
+        "values = [1]\n"
+        "results = list(map(lambda v:\n"
+        "    v * 2,\n"
+        "    values))\n"
+        "@decorated(\n"
+        "    lambda v: (\n"
+        "        v * 2\n"
+        "    )\n"
+        ")\n"
+        "def function(x):\n"
+        "    return x\n"
+    )
+    lines = {line: table.line_of_breakpoint(line) for line in (1, 2, 3, 5, 7, 10, 11)}
+    assert lines == {1: 1, 2: 2, 3: 3, 5: 11, 7: 7, 10: 11, 11: 11}
+
+
 def test_cache_follows_the_file(tmp_path: Path) -> None:
     path = tmp_path / "changing.py"
     path.write_text("x = 1\n")

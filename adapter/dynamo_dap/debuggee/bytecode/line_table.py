@@ -204,8 +204,10 @@ class LineTable:
 
         Meant for a line whose code no function runs: a ``def``, or a part of one.
         """
-        position = bisect_right(self._first_lines, line)
-        body = min(self.functions[position - 1].lines, default=0) if position else 0
+        above = self.functions[: bisect_right(self._first_lines, line)]
+        # A lambda, or a comprehension up to Python 3.11, has no head: its line is that of a statement around it.
+        function = next((one for one in reversed(above) if not one.qualified_name.endswith(">")), None)
+        body = 0 if function is None else min(function.lines, default=0)
         return body if body > line else None
 
     def _is_behind(self, above: list[FunctionLines], line: int, next_line: int) -> bool:
