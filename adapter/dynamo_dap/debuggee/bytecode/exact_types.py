@@ -1,4 +1,4 @@
-"""Checks a value's type without running code of its class or metaclass.
+"""Checks a value's type, and reads its class, without running code of the class or its metaclass.
 
 ``type(value) in types`` compares by ``==``, which a metaclass may define. A set or dictionary needs a hash, which the
 class may lack. ``isinstance`` reads ``__class__``, which may be a property that raises. Runs on any thread.
@@ -12,6 +12,7 @@ from typing import TypeGuard, TypeVar
 T = TypeVar("T")
 
 _mro = type.__dict__["__mro__"].__get__
+_dictionary = type.__dict__["__dict__"].__get__
 
 
 def is_exactly(value: object, types: Iterable[type]) -> bool:
@@ -31,6 +32,16 @@ def is_a(value: object, base: type[T]) -> TypeGuard[T]:
 def is_one_of(value: object, bases: Iterable[type]) -> bool:
     """Return whether the type of ``value`` is one of ``bases`` or a subclass, whatever its ``__class__`` says."""
     return any(is_a(value, base) for base in bases)
+
+
+def find_in_type(value: object, name: str) -> object:
+    """Return the unbound attribute ``name`` of the class of ``value``; None if there is none."""
+    for cls in _mro(type(value)):
+        dictionary = _dictionary(cls)
+        if name in dictionary:
+            found: object = dictionary[name]
+            return found
+    return None
 
 
 def has_base(cls: type, base: type) -> bool:

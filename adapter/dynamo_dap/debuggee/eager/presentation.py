@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.agent.frames import EagerFrame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
-from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.bytecode.exact_types import find_in_type, is_exactly
 from dynamo_dap.debuggee.eager import pydevd_variables
 from dynamo_dap.debuggee.eager.pydevd_objects import runs_its_own_code
 from dynamo_dap.debuggee.eager.watched_expressions import watched_expression
@@ -49,7 +49,7 @@ from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
 from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.debuggee.values.triton_blocks import program_scope
-from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
+from dynamo_dap.debuggee.values.type_facts import module_of
 from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU, WATCHED
 from dynamo_dap.protocol.tensor_requests import TensorArguments, TensorBody
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.agent.eager_expressions import kinds_at
-from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly, is_one_of
+from dynamo_dap.debuggee.bytecode.exact_types import find_in_type, is_a, is_exactly, is_one_of
 from dynamo_dap.debuggee.values.model import Interrupted
-from dynamo_dap.debuggee.values.type_facts import find_in_type, qualified_name_of
+from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 
 _OF_OBJECTS = ("__class__", "__getattribute__", "__getattr__")
 _OF_CLASSES = ("__eq__", "__hash__", "__getattribute__", "__getattr__", "__name__")

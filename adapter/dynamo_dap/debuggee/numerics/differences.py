@@ -318,7 +318,7 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
     return replace(found, is_same=True, undecided=own)
 
 
-def _where_they_differ(runs: Sequence[Tensor], compiled: Tensor) -> tuple[Tensor, Tensor]:
+def _where_they_differ(runs: Sequence[Tensor], compiled: Tensor) -> tuple[Any, Any]:
     """Return the elements that are not equal in all ``runs`` and in ``compiled``: of a large result, there are few."""
     torch = sys.modules["torch"]
     differs = functools.reduce(torch.logical_or, [each != compiled for each in runs])

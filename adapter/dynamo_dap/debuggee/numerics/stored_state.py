@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.bytecode.exact_types import find_in_type, is_exactly
 from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
@@ -29,7 +29,6 @@ from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.values.type_facts import (
     class_dictionary,
-    find_in_type,
     instance_dictionary,
     module_of,
     mro_of,

@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dynamo_dap.debuggee.bytecode.exact_types import has_base, is_a, is_exactly
+from dynamo_dap.debuggee.bytecode.exact_types import find_in_type, has_base, is_a, is_exactly
 
 _mro = type.__dict__["__mro__"].__get__
 _name = type.__dict__["__name__"].__get__
@@ -50,15 +50,6 @@ def full_name_of(cls: type) -> str:
 def class_dictionary(cls: type) -> Any:
     """Return the class's own ``__dict__`` (a mapping proxy)."""
     return _type_dictionary(cls)
-
-
-def find_in_type(value: object, name: str) -> object:
-    """Return the unbound attribute ``name`` of the class of ``value``; None if there is none."""
-    for cls in mro_of(type(value)):
-        dictionary = class_dictionary(cls)
-        if name in dictionary:
-            return dictionary[name]
-    return None
 
 
 def instance_dictionary(value: object) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import inspect
 import itertools
 import os
 import sys
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_one_of
+from dynamo_dap.debuggee.bytecode.exact_types import find_in_type, is_a, is_one_of
 from dynamo_dap.debuggee.torch_api.cache.guard_checks import GuardCheck, checks_of_manager
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import compiled_codes, live_entries, user_function_of
@@ -145,6 +144,8 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 
 _MAXIMUM_OBJECTS = 5000
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset)
+_PARTIAL: tuple[Any, ...] = (functools.partial.func, functools.partial.args, functools.partial.keywords)
+"""They read a ``functools.partial`` without code of a subclass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +202,14 @@ def _storage(tensor: Tensor) -> dict[int, int]:
 
 def code_of_callable(function: object) -> Iterator[types.CodeType]:
     """Yield the code of a function, or of a callable object, and of what it holds, except torch's; calls nothing."""
-    return (found for found in _reachable([function]) if is_a(found, types.CodeType))
+    return (found for found in _reachable([function], with_calls=True) if is_a(found, types.CodeType))
 
 
-def _reachable(roots: Sequence[object]) -> Iterator[object]:
-    """Yield tensors and the backend's code that are reachable from compiled graphs; nothing is called."""
+def _reachable(roots: Sequence[object], *, with_calls: bool = False) -> Iterator[object]:
+    """Yield tensors and the backend's code that are reachable from compiled graphs; nothing is called.
+
+    ``with_calls`` adds the ``__call__`` of the program's objects.
+    """
     torch: Any = sys.modules["torch"]
     own = os.path.dirname(torch.__file__)
     waiting, seen = list(roots), set[int]()
@@ -220,10 +224,12 @@ def _reachable(roots: Sequence[object]) -> Iterator[object]:
         if is_a(found, types.FunctionType) and not found.__code__.co_filename.startswith(own):
             yield found.__code__
         waiting += _inside(found).values()
+        if with_calls and is_a(call := find_in_type(found, "__call__"), types.FunctionType):
+            waiting.append(call)
 
 
 def _inside(found: object) -> dict[Any, object]:
-    """Return the contents of torch's own object, a function or a container; of the program's, ``__call__``."""
+    """Return the contents of torch's own object, of a function or a container; skip the program's objects."""
     if is_a(found, dict):
         return dict(enumerate(itertools.islice(dict.values(found), _MAXIMUM_OBJECTS)))
     for base in _CONTAINERS:
@@ -235,14 +241,12 @@ def _inside(found: object) -> dict[Any, object]:
         cells = [cell.cell_contents for cell in found.__closure__ or () if _is_filled(cell)]
         return {**found.__dict__, **dict(enumerate(cells))}
     if is_a(found, functools.partial):
-        return {"func": found.func, "args": found.args, "keywords": found.keywords}
-    call = inspect.getattr_static(type(found), "__call__", None)
-    called: dict[Any, object] = {"__call__": call} if is_a(call, types.FunctionType) else {}
+        return {number: read.__get__(found) for number, read in enumerate(_PARTIAL)}
     own = getattr(type(found), "__module__", "").partition(".")[0] in ("torch", "functools")
     try:
-        return {**dict(object.__getattribute__(found, "__dict__")), **called} if own else called
+        return dict(object.__getattribute__(found, "__dict__")) if own else {}
     except AttributeError:
-        return called
+        return {}
 
 
 def _is_filled(cell: types.CellType) -> bool:
