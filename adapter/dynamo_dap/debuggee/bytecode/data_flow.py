@@ -400,7 +400,7 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
         items = _items(operands[0])
         if items is None:
             return f"(*{texts[0]},)"
-        return f"({items})" if _has_parts(items) else f"({items},)"
+        return f"({items})" if _has_parts(items, ",") else f"({items},)"
     if name in _MAKE_FUNCTIONS:
         return _code_of_function(operands).text
     if name in ("TO_BOOL", "NOP", "GET_ITER"):
@@ -485,12 +485,12 @@ def _atom(expression: Expression) -> str:
     return f"({expression.text})" if _has_parts(expression.text) else expression.text
 
 
-def _has_parts(text: str) -> bool:
-    """Return whether a space outside of brackets and strings separates parts of a text."""
+def _has_parts(text: str, separator: str = " ") -> bool:
+    """Return whether a space, or another ``separator``, outside of brackets and strings separates parts of a text."""
     depth = 0
     for character in _STRING.sub("", text):
         depth += (character in "([{") - (character in ")]}")
-        if character == " " and depth == 0:
+        if character == separator and depth == 0:
             return True
     return False
 

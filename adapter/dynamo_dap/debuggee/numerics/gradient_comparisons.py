@@ -241,7 +241,9 @@ class _Runs:
                     has_gradient = node.name in names or (is_batch and not any(map(differentiates, around)))
                     if not has_gradient or known is None or (known[0] in changed and (around or known[0] in of_inputs)):
                         continue
-                    if known[0] in changed and order[user] <= order[self._writers[known[0]]]:
+                    # Another tensor may have got the memory of one that is gone, and no write to it was seen.
+                    writer = self._writers.get(known[0]) if known[0] in changed else None
+                    if writer is not None and order[user] <= order[writer]:
                         self.in_place.add((node, user))
                     yield node, user
 
