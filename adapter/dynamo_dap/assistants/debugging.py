@@ -1,6 +1,7 @@
-"""Offers the terminal's debugger as tools. A tool answers with the debugger's output; the server is a real process.
+"""Offers the terminal's debugger as tools. Each tool returns what the debugger prints.
 
-Tools run on the server's event loop, the debugger on one worker thread at a time. A session lives until it is ended.
+Tools run on the event loop of the MCP server, the debugger on one worker thread at a time. The DAP server is a separate
+process. A session lives until it is ended.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from dynamo_dap.terminal.debugger import Debugger, State, StillRunning
 from dynamo_dap.terminal.screen import Screen
 
 _MOST_PRINTED = 4000
-"""Maximum characters of the program's output in the data."""
+"""How many characters of the program's output an answer includes at most."""
 _HINT = "ask for less: a deeper path, another page of a value, x[0, 5:9] of a tensor"
 
 

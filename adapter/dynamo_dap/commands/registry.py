@@ -1,6 +1,6 @@
 """Lists the subcommands of ``dynamo-dap``, and writes its help from them.
 
-A subcommand's module is imported only when it is used: a server that an IDE starts loads none.
+A subcommand's module is imported only when the subcommand runs. A server that an IDE starts imports none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Main = Callable[[list[str]], int]
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand. ``module`` names its module, and after a colon its function, by default ``main``."""
+    """A subcommand. ``module`` is ``MODULE`` or ``MODULE:FUNCTION``; the function is ``main`` by default."""
 
     name: str
     summary: str

@@ -122,7 +122,7 @@ class Links:
         return self._closure([name], lambda each: self.parts[each].parents if each in self.parts else ())
 
     def became(self, names: Iterable[str]) -> set[str]:
-        """Return everything that was made from parts, themselves included."""
+        """Return the parts with these names, and everything that was made from them."""
         return self._closure(names, lambda each: self._children.get(each, ()))
 
     def counterparts(self, name: str) -> set[str]:

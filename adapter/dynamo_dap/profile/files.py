@@ -2,9 +2,8 @@
 
 Runs on any thread.
 
-
-The first two have their formats from the V8 engine and from speedscope's published schema. A ``.cpuprofile`` has one
-time line, so it contains only the main thread. Speedscope's file contains all threads.
+``.cpuprofile`` is a format of the V8 engine, and speedscope publishes the schema of its format. A ``.cpuprofile`` has
+one timeline, so it contains only the main thread. Speedscope's file contains all threads.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PSTATS = ".prof"
 OWN = ".profile.json"
 HTML = ".profile.html"
 BEGUN = ".profile.begun"
-"""Ending of an empty file, which marks a profiled process until it writes its profile at its end."""
+"""Suffix of an empty file that marks a profiled process, until the process ends and writes its profile."""
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -51,7 +50,7 @@ def write_profile(profile: Profile, stem: Path) -> list[Path]:
 
 
 def check_profile(stem: Path, *, html: bool) -> None:
-    """Refuse a name for which a user's file would be overwritten.
+    """Refuse a name if a file of the profile would overwrite a user's file.
 
     Raises:
         OSError: there is such a file.

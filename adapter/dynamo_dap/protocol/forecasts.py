@@ -51,7 +51,7 @@ class ForecastRun(Struct, rename="camel", omit_defaults=True):
     calls: list[int] = []
     """Sizes to call the function with, in this order."""
     inputs: list[dict[str, int]] = []
-    """Inputs to look up and call, each as the sizes and integers that change: ``{"x.shape[0]": 3, "n": 7}``."""
+    """Inputs to look up and to call with, each as the sizes and integers that change: ``{"x.shape[0]": 3, "n": 7}``."""
     warm_up: bool = False
     """Find a few calls after which nothing in the range compiles."""
     declared: list[DeclaredFunction] = []
@@ -79,7 +79,7 @@ class Verification(Struct, rename="camel", omit_defaults=True):
     served: list[ServedRange] = []
     """Which entry matches each size."""
     breaks: bool = False
-    """Whether its graph breaks, also in these calls."""
+    """Whether the function has a graph break, in the program or in these calls."""
     problem: str | None = None
     """Why it is not verified."""
 
@@ -157,7 +157,7 @@ class FunctionForecast(Struct, rename="camel", omit_defaults=True):
     sizes: list[SizeForecast] = []
     inputs: list[InputForecast] = []
     breaks: bool = False
-    """Whether its graph breaks in the program."""
+    """Whether the function has a graph break in the program."""
     problem: str | None = None
     """Why nothing is known about it."""
 

@@ -35,7 +35,7 @@ def is_private(path: Path, has_type: Callable[[int], bool]) -> bool:
 
 
 def read_private(path: Path) -> bytes | None:
-    """Return the content of a file that only this user can read and write; None for any other."""
+    """Return the content of a file that only this user can read and write; None if it is not private."""
     with contextlib.suppress(OSError):
         if is_private(path.parent, stat.S_ISDIR) and is_private(path, stat.S_ISREG):
             return path.read_bytes()

@@ -1,8 +1,8 @@
 """Defines the data about each compile, for views (custom DAP requests), record files and reports.
 
-Plain values, without references to the debugged program. Names on the wire are in camelCase; unknown fields are left
-out. Runs on any thread. A record can have a million of the small structs, so Python's garbage collector does not track
-them (``gc=False``): they cannot form cycles.
+Plain values, without references to the debugged program. Names on the wire are in camelCase; fields without a value
+are left out. Runs on any thread. A record can have a million of the small structs, so Python's garbage collector does
+not track them (``gc=False``): they cannot form cycles.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Node(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """FX's name: ``placeholder``, ``call_function`` ..."""
     target: str
     value: str | None = None
-    """Its result, by metadata: ``f32[3, 4]``."""
+    """Its result, from the node's metadata: ``f32[3, 4]``."""
     place: Place | None = None
     expression: str | None = None
     """Its computation, as Python: ``x + 1``."""
@@ -75,7 +75,7 @@ class Node(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
 
 
 class Bucket(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """A part of a graph whose parameters' gradients are reduced together, while others are computed."""
+    """A part of a graph. The gradients of its parameters are reduced together, while others are computed."""
 
     size: int
     """Bytes of the parameters."""
@@ -94,7 +94,7 @@ class Graph(Struct, rename="camel", omit_defaults=True):
     operation_count: int
     """Nodes that compute something; ``torch._dynamo.explain`` does not count methods among its ops."""
     nodes: list[Node] = []
-    """The nodes, up to a bound: then fewer than ``node_count``."""
+    """The nodes; of a large graph only the first ones, fewer than ``node_count``."""
     buckets: list[Bucket] = []
     """The parts into which DistributedDataParallel cut it, each compiled by itself."""
 
@@ -214,7 +214,7 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
     value_then: str | None = None
     value_now: str | None = None
     object_now: int | None = None
-    """The number of the object, or of the type, that failed a guard on identity: the same in all failures."""
+    """A number for the object or type that failed an identity guard. Equal numbers mean the same object."""
     text: str | None = None
     """What changed since that compile, in plain words; None if torch's words are plain."""
     hint: str | None = None
@@ -385,7 +385,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     caller: Place | None = None
     """The user's line that called the function."""
     stack: list[StackLine] = []
-    """The callers without torch, outermost first."""
+    """The calling frames outside torch, outermost first."""
     values: list[TracedValue] = []
     traced: list[TracedFunction] = []
     began: float | None = None
@@ -393,7 +393,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     sharding: Sharding | None = None
     """FSDP's settings for its module."""
     module: int | None = None
-    """The module of its method: 1 for the first that was compiled. Modules of one class share the code."""
+    """The number of its method's module, from 1 in order of compilation. Modules of one class share the code."""
     cuda_graphs: list[CudaGraph] = []
     """Events of its CUDA graphs; empty if there are none."""
     raised: list[RaisedCall] = []

@@ -1,4 +1,4 @@
-"""``dynamo-dap report``: shows the newest record of the working directory as a summary, JSON or page, or by tlparse.
+"""``dynamo-dap report``: shows the working directory's newest record as a summary, as JSON, as a page or in tlparse.
 
 Runs on the command's main thread.
 """
@@ -36,13 +36,13 @@ from dynamo_dap.records.text_report import print_report
 _TLPARSE_SECONDS = 120
 _WIDTH = 120
 _NO_FUNCTIONS = b'"functions": []'
-"""The list of functions in the JSON of a record without functions; quotes inside texts are escaped."""
+"""The empty list of functions in a record's JSON. It occurs only once, since quotes inside texts are escaped."""
 _OTHERS = 8
-"""Listed records of child processes."""
+"""How many records of child processes are listed at most."""
 
 
 class Reading(Protocol):
-    """Reads a file that takes long."""
+    """The reading of a large file."""
 
     record: Record
     """What was read so far."""
@@ -56,7 +56,7 @@ class Source:
     """Where records come from: our own files, or those of another program."""
 
     read: Callable[[Path, Callable[[Reading], None]], Record] = lambda path, _: read_record(path)
-    """Reads a file; one that takes long is given to the function once its beginning was read."""
+    """Reads a file. For a large file, calls the given function once the beginning was read."""
     ranks: Callable[[Path], dict[int, Record]] = records_of_ranks
     others: Callable[[Path], list[Path]] = records_of_others
     """Returns the other files of the same run."""
@@ -99,7 +99,7 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: S
 
 
 class _Beginning:
-    """Shows what the beginning of a large log says, as long as the rest is read."""
+    """Shows a report on the beginning of a large log while the rest is being read."""
 
     def __init__(self, options: argparse.Namespace, file: Path) -> None:
         self.page: Path | None = None
@@ -201,7 +201,7 @@ def as_json(record: Record) -> bytes:
 
 
 def json_parts(record: Record) -> Iterator[bytes]:
-    """Yield everything, as ``JsonRecord``, one function at a time: that of a large trace log may have 100 MB."""
+    """Yield everything, as ``JsonRecord``, one function at a time: the JSON of a large trace log may have 100 MB."""
     body = JsonRecord(record.started, record.ended, record.is_truncated, record.counts(), [], record.skipped)
     head, mark, tail = msgspec.json.format(msgspec.json.encode(body), indent=2).partition(_NO_FUNCTIONS)
     if not record.functions:
@@ -290,7 +290,7 @@ def write_beginning(reading: Reading, file: Path) -> Path:
 
 
 def write_stopped(reading: Reading, file: Path) -> None:
-    """Replace the page of a beginning: without another page, it would promise the rest forever.
+    """Replace the page of the beginning after the reading has stopped. Otherwise it would reload forever.
 
     Raises:
         UnreadableRecord: it cannot be written.

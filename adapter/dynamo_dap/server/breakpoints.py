@@ -118,7 +118,7 @@ class Remembered:
     """One request that set breakpoints.
 
     It replaces an earlier one of the same ``command`` and ``key`` (a source). ``count`` is its number of breakpoints.
-    ``ids`` are the client's by position, None for a breakpoint without an id.
+    ``ids`` has the client's id of each breakpoint, by position; None for a breakpoint without an id.
     """
 
     command: str
@@ -171,12 +171,12 @@ class BreakpointMemory:
         return list(self._remembered.values())
 
     def forget_process(self) -> None:
-        """Forget the backends' ids, whose process has ended."""
+        """Forget the backends' ids, since the process has ended."""
         self._client_ids.clear()
         self._known.clear()
 
     def merge(self, remembered: Remembered, answers: Sequence[tuple[Named, msgspec.Raw]]) -> _BreakpointsBody:
-        """Remember the accepted breakpoints, and merge the backends' answers into the client's.
+        """Remember the accepted breakpoints, and merge the backends' answers into one for the client.
 
         ``_decisive`` merges the backends' answers about one breakpoint. Breakpoints that have ``remembered`` ids, for
         example from an earlier process, keep them.
@@ -249,8 +249,8 @@ class BreakpointMemory:
 def _decisive(command: str, parts: dict[str, Breakpoint]) -> Breakpoint:
     """Return the merged state of a breakpoint in several backends: verified if one can really hit it.
 
-    debugpy verifies every function breakpoint. That counts only if the agent knows the function as one that is never
-    traced.
+    debugpy verifies every function breakpoint. That counts only if the agent knows that Dynamo never traces the
+    function.
     """
     agent = parts.get(AGENT)
     if agent is None:

@@ -9,11 +9,11 @@ import { DEBUG_TYPE } from "../configuration/options.js";
 export interface StoppedFrame {
     session: vscode.DebugSession;
     frameId: number;
-    /** Distinguishes the stop from others: the next one of the same frame may have the same number. */
+    /** Distinguishes the stop from others: at the next stop, the same frame may have the same `frameId`. */
     stop: number;
 }
 
-/** What has children at a stop. */
+/** A value that has children, in a frame of a stop. */
 export interface Evaluated extends StoppedFrame {
     reference: number;
 }
@@ -39,7 +39,7 @@ export function stoppedFrame(): StoppedFrame | undefined {
         : undefined;
 }
 
-/** The value of an expression in a frame; rejects when it has nothing below it. */
+/** The value of an expression in a frame; rejects if the value has no children. */
 export async function evaluated(expression: string, frame: StoppedFrame): Promise<Evaluated> {
     const wanted: DebugProtocol.EvaluateArguments = { expression, frameId: frame.frameId, context: "watch" };
     const found = (await frame.session.customRequest("evaluate", wanted)) as DebugProtocol.EvaluateResponse["body"];
@@ -49,12 +49,12 @@ export async function evaluated(expression: string, frame: StoppedFrame): Promis
     return { ...frame, reference: found.variablesReference };
 }
 
-/** A path that a request of ours got: in a remote window VS Code makes an address of it. */
+/** Returns the plain path of a source in an answer: in a remote window VS Code turns such paths into URIs. */
 export function onDisk(path: string): string {
     return path.includes("://") ? vscode.Uri.parse(path).path : path;
 }
 
-/** What a request that was refused says. */
+/** Returns the message of a failed request. */
 export function errorText(problem: unknown): string {
     return problem instanceof Error ? problem.message : String(problem);
 }

@@ -386,11 +386,11 @@ export interface Compile {
     limit?: string;
     /** The user's line that called the function. */
     caller?: Place;
-    /** The callers without torch, outermost first. */
+    /** The calling frames outside torch, outermost first. */
     stack?: StackLine[];
     /** FSDP's settings for its module. */
     sharding?: Sharding;
-    /** The module of its method: 1 for the first that was compiled. Modules of one class share the code. */
+    /** The number of its method's module, from 1 in order of compilation. Modules of one class share the code. */
     module?: number;
     /** Events of its CUDA graphs; empty if there are none. */
     cudaGraphs?: CudaGraph[];
@@ -406,7 +406,7 @@ export interface GraphNode {
     /** FX's name: `placeholder`, `call_function` ... */
     operation: string;
     target: string;
-    /** Its result, by metadata: `f32[3, 4]`. */
+    /** Its result, from the node's metadata: `f32[3, 4]`. */
     value?: string;
     place?: Place;
     /** Its computation, as Python: `x + 1`. */
@@ -587,7 +587,7 @@ export interface GuardFailure {
     place?: Place;
     valueThen?: string;
     valueNow?: string;
-    /** The number of the object, or of the type, that failed a guard on identity: the same in all failures. */
+    /** A number for the object or type that failed an identity guard. Equal numbers mean the same object. */
     objectNow?: number;
     /** What changed since that compile, in plain words; missing if torch's words are plain. */
     text?: string;
@@ -787,7 +787,7 @@ export interface CacheEntry {
     lastMiss?: EntryMiss;
 }
 
-/** A part of a graph whose parameters' gradients are reduced together, while others are computed. */
+/** A part of a graph. The gradients of its parameters are reduced together, while others are computed. */
 export interface Bucket {
     /** Bytes of the parameters. */
     size: number;

@@ -1,4 +1,4 @@
-/** The view "Compare" of the newest call that differs when compiled: each of its lines, and by how much. */
+/** The view "Compare": the lines of the newest call whose compiled result differs, each with its difference. */
 
 import * as vscode from "vscode";
 
@@ -15,7 +15,7 @@ const ICONS = {
     unknown: new vscode.ThemeIcon("circle-outline"),
 };
 
-/** The lines in the order in which the call runs them; the message says what was found. */
+/** Lists the verdict, then the lines in the order in which the call runs them. */
 export function createComparisonView(extension: vscode.Uri, compiles: Compiles): vscode.Disposable {
     let last: ComparisonBody | undefined;
     const open = (): void => {

@@ -1,8 +1,8 @@
 """Evaluates expressions in frames of generated code: over locals, globals and ``__stack__``.
 
 ``__stack__`` is the value stack, bottom first. Nothing that an expression calls is compiled. Runs on the held thread
-only. ``ConditionFilter`` runs on the thread of the code: a fast check that skips breakpoints with a false condition,
-since the agent's full decision takes several times as long.
+only, except ``ConditionFilter``, which runs on the thread that executes the code. Its fast check skips breakpoints with
+a false condition, since the agent's full decision takes several times as long.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def is_true(values: FrameValues, expression: str) -> bool:
 def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: int, expression: str) -> bool:
     """Return whether a condition without calls is certainly false, at minimal cost.
 
-    Called at every instruction with a conditional breakpoint. False also if the condition needs the full evaluation.
+    Called at every instruction with a conditional breakpoint. It also returns False if the full evaluation must decide.
     """
     condition = _compiled_condition(expression)
     if condition is None or condition.calls:
@@ -218,7 +218,7 @@ def _assign_inside(values: FrameValues, target: str, expression: str) -> Value:
 
 
 class ConditionFilter:
-    """A fast check of conditions, with the time limit of all evaluations."""
+    """A fast check of conditions, with the same time limit as other evaluations."""
 
     def __init__(self, host: Host) -> None:
         """Take the time limit of evaluations from the options of ``host``."""
@@ -251,7 +251,8 @@ class ConditionFilter:
             finally:
                 guard.end()
         except Interrupted:
-            # It took too long; the agent tries it again and reports that. The interrupt may arrive late.
+            # A condition took too long. The agent evaluates it again and reports that. The interrupt may have cut
+            # ``end`` short, so it is called again.
             guard.end()
             return list(breakpoints)
         return remaining

@@ -1,8 +1,8 @@
 """Starts child processes of the program under the debugger, while the session debugs child processes.
 
-The functions that start processes are wrapped. A Python that runs the user's program starts with ``entry.py --child``;
-a forked process calls ``_after_fork``. The fork server of multiprocessing runs unchanged; the start-up data of its
-workers makes them run ``entry.py``.
+The functions that start processes are wrapped. A Python process that runs the user's program starts with
+``entry.py --child``; a forked process calls ``_after_fork``. The fork server of multiprocessing runs unchanged; the
+start-up data of its workers makes them run ``entry.py``.
 
 A child asks for its own session: it listens on this machine, sends the address to its parent's server, and waits until
 a session is configured, the server refuses, or the time is up. In the parent, this module runs on the thread that
@@ -144,7 +144,7 @@ def _after_fork(agent: Agent) -> None:
 
 
 class _WorkerInvitation:
-    """A part of a worker's first data that starts ``entry.py`` when it is read."""
+    """An item of a worker's start-up data. Unpickling it runs ``entry.py``."""
 
     def __init__(self, invitation: str) -> None:
         self._invitation = invitation
@@ -154,7 +154,7 @@ class _WorkerInvitation:
 
 
 def invite_workers(invitation: Callable[[], str | None]) -> None:
-    """Add the invitation, if any, to the first data for a worker of the fork server.
+    """Add the invitation, if any, to the start-up data of the fork server's workers.
 
     Called when ``multiprocessing.popen_forkserver`` has been imported.
     """
@@ -239,7 +239,7 @@ def _have_session(agent: Agent, offer: _Offer, rank: Rank | None) -> None:
 def _wait(agent: Agent, offer: _Offer) -> bool:
     """Wait until the session is configured or refused; return False if no debugger attached in time.
 
-    The server's end counts only before a debugger has attached.
+    While a debugger is attached, the server may close its connection: the wait continues.
     """
     until: float | None = None
     was_attached = False
@@ -278,7 +278,7 @@ def _connect(invitation_file: str) -> _Offer | None:
 
 
 class _OfferReceiver:
-    """Notes whether a session begins, the server refuses this process, or it has ended. Runs on the reader thread."""
+    """Notes that a session begins, or that the server closed the connection. Runs on the reader thread."""
 
     def __init__(self, begins: threading.Event, is_over: threading.Event) -> None:
         self._begins = begins

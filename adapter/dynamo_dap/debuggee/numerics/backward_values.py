@@ -1,10 +1,10 @@
 """Finds the line whose backward gives the first NaN or Inf: the exception filter ``nan`` in a backward pass.
 
-While the filter is on, each call of a compiled graph that autograd records is kept with its inputs. After a backward
-pass that leaves NaN or Inf in the gradients of parameters, its calls are differentiated again, operation by operation.
-The thread is held at the line of the first operation that makes a NaN or Inf from finite gradients. ``backward()`` has
-not returned yet. Runs on the calling threads and on autograd's threads; a kept call lives as long as the program's
-autograd graph.
+While the filter is on, this module keeps each call of a compiled graph, with its inputs, if autograd records the call.
+When a backward pass leaves NaN or Inf in the gradients of parameters, the calls in that pass are differentiated again,
+operation by operation. The thread is held at the line of the first operation that makes a NaN or Inf from finite
+gradients, before ``backward()`` returns. Runs on the calling threads and on autograd's threads; a kept call lives as
+long as the program's autograd graph.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BackwardValues:
     """Checks the gradients after each backward pass. One for each process."""
 
     def __init__(self, host: Host, passes: BackwardPasses) -> None:
-        """Work for ``host``, the agent; ``passes`` holds threads at lines of calls."""
+        """Report to ``host``, the agent. ``passes`` replays calls and holds their threads."""
         self._host = host
         self._passes = passes
         self._thread = _Thread()
@@ -108,14 +108,14 @@ class BackwardValues:
                 node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
 
     def _on_passed_on(self, number_of_output: int, gradients: tuple[object, ...]) -> None:
-        """Add a gradient that leaves a call to the sums. Never raise: autograd would pass that to the program."""
+        """Add the gradient of a call's input to the sums. Never raise: autograd would pass that to the program."""
         try:
             number, gradient = current_pass(), gradients[number_of_output]
             if number in self._thread.arrived and gradient is not None and not is_fake_tensor(gradient):
                 total = sum_of(gradient)
                 if total is not None:
                     self._thread.passed_on.setdefault(number, []).append(total)
-        except Exception:  # noqa: BLE001  (an exception here would be one of the backward pass)
+        except Exception:  # noqa: BLE001  (autograd would raise it in the program)
             log_exception("noting a backward pass")
 
     def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
@@ -128,7 +128,7 @@ class BackwardValues:
                 self._thread.arrived[number] = []
                 at_end_of_pass(lambda: self._is_over(number))
             self._thread.arrived[number].append((noted, gradients))
-        except Exception:  # noqa: BLE001  (an exception here would be one of the backward pass)
+        except Exception:  # noqa: BLE001  (autograd would raise it in the program)
             log_exception("noting a backward pass")
 
     def _is_wanted(self) -> bool:
@@ -144,7 +144,7 @@ class BackwardValues:
             left = [each.grad for each in given.values() if each.is_leaf and each.grad is not None]
             if may_have_any(left, passed_on):
                 self._find(arrived)
-        except Exception as problem:  # noqa: BLE001  (an exception here would be one of the backward pass)
+        except Exception as problem:  # noqa: BLE001  (autograd would raise it in the program)
             if not isinstance(problem, NoRealValue):
                 log_exception("looking for what made a NaN in a backward pass")
             text = f"a backward pass left NaN or Inf; the line that made it is unknown: {first_line_of(problem)}"
@@ -159,7 +159,7 @@ class BackwardValues:
                 return
 
     def _stops_in(self, noted: _Noted, gradients: Gradients) -> bool:
-        """Return whether a call's backward pass makes a NaN or Inf, after holding the thread there."""
+        """Return whether a call's backward pass makes a NaN or Inf; if so, first stop at the line that makes it."""
         if noted.given.are_changed(noted.call.memory):
             raise NoRealValue("an input of its call was changed in place after the call")
         limit = limits_of_real_values().bytes
@@ -232,8 +232,9 @@ def _maker_of(nodes: Sequence[Node], run: GradientRun, node: Node, limit: int, p
     """Return the operation that causes the NaN or Inf in the gradient of ``node``.
 
     A node may have several users. The answer is the first user in the graph whose own part of the gradient is not
-    finite, since a later user's part may include an earlier one's. Without such a user, the gradient comes from the
-    outputs, and the answer is ``node``. ``prefix`` precedes the names of nodes in a higher-order operator's body.
+    finite, since a later user's part may include an earlier one's. If no user has a gradient, the gradient of ``node``
+    comes from the graph's outputs, and the answer is ``node`` itself. ``prefix`` precedes the names of nodes in a
+    higher-order operator's body.
 
     Raises:
         NoRealValue: each user's own part is finite, so none of them can be named.

@@ -33,7 +33,7 @@ _DEPTH = 5
 
 @dataclass(frozen=True, eq=False)
 class BadOperand:
-    """An operand, and its element that caused a bad one."""
+    """An operand, and its element that caused a NaN or Inf in the result."""
 
     node: Node
     index: Sequence[int]
@@ -43,9 +43,9 @@ class BadOperand:
 def bad_operands(
     node: Node, value: object, index: Sequence[int], results: Mapping[Node, object]
 ) -> tuple[BadOperand, ...]:
-    """Return the operands of ``node``, each with the element behind the result's element at ``index``.
+    """Return the operands of ``node``, each with the element that went into the result's element at ``index``.
 
-    For a division by 0, return only the 0. Empty if unknown, or if an operand was overwritten.
+    For a division by 0, return only the 0. Return nothing if they are unknown, or if an operand was overwritten.
     """
     short = _short_name(node)
     given = list(node.args)
@@ -84,7 +84,7 @@ def _short_name(node: Node) -> str:
 
 
 def expression_text(node: Node, names: Mapping[Node, str]) -> str:
-    """Return a node as the program may write it, ``mask.sum(-1)``; its name if that is long."""
+    """Return a node as the program may write it, ``mask.sum(-1)``; if that text is too long, return the node's name."""
     text = _expression(node, names, _DEPTH)
     return str(node.name) if text is None or len(text) > _LONGEST else text
 

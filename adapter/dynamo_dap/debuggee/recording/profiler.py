@@ -1,8 +1,8 @@
 """Profiles each part of each compile, and writes the profile when the program ends.
 
-Runs on the threads that compile; each has its own tree, so no lock is needed. It notes the time whenever something
-begins or ends, and adds up; it also keeps the order of events, up to a bound. The profiler's own cost is measured at
-the end, by noting many events in a discarded tree.
+Runs on the threads that compile; each has its own tree, so no lock is needed. The profiler notes the time whenever an
+activity begins or ends, and adds up the times of each activity. It also keeps the order of events, up to a bound. Its
+own cost is measured at the end, by noting many events in a discarded tree.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Tree:
         return made
 
     def close(self) -> None:
-        """End all running phases. Other threads have their own clocks: there they ended before."""
+        """End all running phases of the main thread. Those of another thread end at its last event."""
         if self.is_main:
             self.leave(1)
             self._spend()
@@ -156,7 +156,7 @@ class Profiler(CompileObserver):
     feature = "the profile"
 
     def __init__(self, began: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Measure by ``clock``, in seconds; the process ``began`` at that ``time.time()``."""
+        """Measure with ``clock``, which returns seconds. ``began`` is the ``time.time()`` of the process's start."""
         self._clock: Callable[[], int] = lambda: int(clock() * 1e9)
         self._profile: Profile | None = None
         self._began = self._clock() - max(0, int((time.time() - began) * 1e9))
@@ -193,7 +193,7 @@ class Profiler(CompileObserver):
         """Begin or end the import of a part of torch."""
         tree = self._tree()
         if is_done:
-            # The imported part may import the other part.
+            # One part of torch may import another: end the innermost import with this name.
             depths = [at for at, node in enumerate(tree.stack) if tree.frames[tree.nodes[node].frame].name == name]
             tree.leave(depths[-1] if depths else len(tree.stack))
         else:
@@ -364,7 +364,7 @@ def _name_of_compile(compiling: FrameCompile | None) -> str:
 
 
 def _track(tree: _Tree, frames: dict[Frame, int], began: int) -> Track:
-    """Collect the ``frames`` of all tracks; ``began`` is the beginning of the process."""
+    """Return a tree as a track, and add its frames to ``frames``; ``began`` is the beginning of the process."""
     tree.close()
     numbers = [frames.setdefault(frame, len(frames)) for frame in tree.frames]
     for node in tree.nodes:

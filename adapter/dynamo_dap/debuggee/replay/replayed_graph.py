@@ -47,7 +47,7 @@ class ReplayedGraph:
     """The graph of a replay, which runs on the call's own inputs."""
 
     def __init__(self, graph: GraphModule, numbers: Mapping[Node, int], call: CachedCall) -> None:
-        """Take ``graph``, torch's ``GraphModule`` from the running replay of ``call``; ``NodeHook`` has ``numbers``."""
+        """Take torch's ``graph`` from the running replay of ``call``; ``numbers`` are ``NodeHook``'s, by node."""
         self.call = call
         self.module = graph
         self.numbers = numbers
@@ -95,7 +95,7 @@ class ReplayedGraph:
             setattr(self.module, name, own)
 
     def own_attributes(self) -> Iterator[tuple[Node, Any, object]]:
-        """Yield for the program's tensors that belong to the graph: the first node, the graph's copy, the original."""
+        """Yield the first node, the graph's copy and the original of each program tensor that belongs to the graph."""
         nodes = {node.target: node for node in reversed(self.nodes) if node.op == "get_attr"}
         for name, original in self._originals.items():
             if name in nodes:
@@ -198,7 +198,7 @@ class ReplayedGraph:
     def run(self, ran: Ran | None = None, call_operator: CallOperator | None = None) -> list[Any]:
         """Run all of it and return its outputs; ``ran`` gets each node, ``call_operator`` calls custom operators.
 
-        No time limit applies: the call waits for this run.
+        No time limit applies, since the program's call waits until this run ends.
 
         Raises:
             NoRealValue: some operation cannot be run again; the text says why.
@@ -276,7 +276,7 @@ def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:
 
 
 def place_of(node: Node, is_passed_over: Callable[[str], bool]) -> tuple[Place, str] | None:
-    """Return the innermost frame outside skipped files that made a node; if all are skipped, the innermost."""
+    """Return the innermost frame that made a node, without skipped files; if all are skipped, the innermost of all."""
     places = places_of(node)
     wanted = [each for each in places if not is_passed_over(each[0].path)] or places
     return wanted[0] if wanted else None

@@ -1,9 +1,9 @@
 """Recognizes Dynamo's names: resume functions, and its variables in globals and locals.
 
 A resume function (``torch_dynamo_resume_in_fn_at_51``) runs the rest of a user's function after a graph break. Dynamo
-adds parameters to it, for the saved value stack and for the callers that resume after it, and temporary locals to
-generated code. It adds compiled graphs, resume functions and other objects to the globals of the user's module. The
-debugger shows all of these in a separate group. The functions have no side effects and run on any thread.
+adds parameters to resume functions, for the saved value stack and for the callers that resume later. It adds temporary
+locals to generated code, and compiled graphs, resume functions and other objects to the globals of the user's module.
+The debugger shows all of these in a separate group. This module's functions have no side effects and run on any thread.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def resume_function(code: CodeType) -> ResumeFunction | None:
 def restores_state(frame: FrameType) -> bool:
     """Return whether ``frame`` runs the beginning of a resume function, which restores its state.
 
-    These instructions have the line of the graph break, whose first half has run before it.
+    These instructions have the line number of the graph break. The first half of that line has run already.
     """
     code = frame.f_code
     return resume_function(code) is not None and _MARK in code.co_varnames and frame.f_locals.get(_MARK) is not False

@@ -159,7 +159,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _schema_of(function: Any) -> Any:
-    """Return the schema of an operator, of its first overload when several share the name."""
+    """Return an operator's schema; of an operator with several overloads, that of the first."""
     return getattr(function, "_schema", None) or getattr(function, function.overloads()[0])._schema
 
 
