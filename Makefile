@@ -90,8 +90,8 @@ test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code
 vscode-core: $(READY) $(TYPESCRIPT_READY)
 	$(NPM) --prefix tests/vscode test -- --project=1.100 --grep "@core|units.test.ts" $(VSCODE_ARGUMENTS)
 
-vscode-long: $(READY) $(TYPESCRIPT_READY)  # "make unit-long" runs new-user.test.ts with what is released
-	$(NPM) --prefix tests/vscode test -- --grep-invert "@core|units.test.ts|new-user.test.ts" $(VSCODE_ARGUMENTS)
+vscode-long: $(READY) $(TYPESCRIPT_READY)  # "make unit-long" runs new-user.test.ts with what is released, "make pictures" the scenes
+	$(NPM) --prefix tests/vscode test -- --grep-invert "@core|units.test.ts|new-user.test.ts|scenes.test.ts" $(VSCODE_ARGUMENTS)
 
 test-editors: $(READY)  ## Real editors, those that are installed; PLUGINS=FOLDER has nvim-dap, vimspector, dape
 	EDITOR_PLUGINS="$(abspath $(PLUGINS))" $(BIN)/python -m pytest -rs tests/editors $(ARGUMENTS)
