@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from lsprotocol.types import CodeLens
 from pygls.workspace import PositionCodec
 
+from dynamo_dap.language_server import presentation
 from dynamo_dap.language_server.document import Document, Positions
 from dynamo_dap.language_server.findings import Finding, Kind, findings_of
-from dynamo_dap.language_server.presentation import lenses, title
+from dynamo_dap.language_server.presentation import title
 from dynamo_dap.records.events import Ended, Record
 from dynamo_dap.records.model import Compile, CompiledFunction, Graph, GraphBreak, Place, TracedFunction
 from dynamo_dap.records.texts import digest_of_line
@@ -66,17 +68,22 @@ def test_a_lens_names_the_callers_that_inline_a_function(broken_at: int, text: s
     session = _session(caller)
     own = Compile("1/0", "helper", "compiled", Place(PATH, 2), breaks=[broken, broken], seconds=1.0)
     session.functions.append(CompiledFunction("helper", Place(PATH, 2), [own]))
-    lines = ["def fn(): pass", "def helper():", "    pass"]
-    titles = [
-        lens.command.title
-        for lens in lenses(
-            session,
-            Document(PATH, "file:///p", lines, [digest_of_line(line) for line in lines]),
-            Positions(PositionCodec()),
-        )
-    ]
+    titles = [lens.command.title for lens in _lenses(session) if lens.command]
     assert text in titles[1]
     assert titles[1].endswith("2 breaks, 1.0 s")
+
+
+def test_callers_are_searched_only_where_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _session(_first_part(graphs=[Graph(0, "g", 1, 1)]))
+    session.functions.append(CompiledFunction("other", Place("/elsewhere.py", 1), [_first_part()]))
+    monkeypatch.setattr(presentation, "_inlines", lambda *_: pytest.fail("nobody sees the result"))
+    assert len(_lenses(session)) == 1
+
+
+def _lenses(session: Record) -> list[CodeLens]:
+    lines = ["def fn(): pass", "def helper():", "    pass"]
+    document = Document(PATH, "file:///p", lines, [digest_of_line(line) for line in lines])
+    return presentation.lenses(session, document, Positions(PositionCodec()))
 
 
 def test_a_name_is_found_as_python_normalizes_it() -> None:

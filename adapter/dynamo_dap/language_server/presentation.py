@@ -198,8 +198,11 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
     found = []
     for number, function in enumerate(record.functions):
         node = document.function_at(function.place) if document.is_at(function.place) else None
-        text = title(function, has_ended=record.ended is not None, callers=_inlining(function, record.functions))
-        if node is not None and text:
+        if node is None:
+            continue
+        callers = () if counts_of(function.compiles).graphs else _inlining(function, record.functions)
+        text = title(function, has_ended=record.ended is not None, callers=callers)
+        if text:
             at = positions.span(document, node.lineno, 0, 0)
             found.append(CodeLens(at, Command(text, OPEN_RECORD, arguments=[number, document.path])))
     for timed in record.profiled:
