@@ -178,14 +178,19 @@ def test_an_exception_where_breaks_are_errors(session: Session, tmp_path: Path) 
     assert session.run_to_end() == 0
 
 
-def test_the_first_lines_of_a_long_exception_are_shown_and_the_details_have_all(
-    session: Session, tmp_path: Path
+@pytest.mark.parametrize("name", ["raised", "uncaught"])
+def test_the_first_lines_of_a_long_exception_are_shown_and_the_whole_is_below(
+    session: Session, tmp_path: Path, name: str
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text("raise ValueError('\\n\\n'.join(f'reason {number}' for number in range(40)))\n")
     session.expects_program_traceback = True
     with session.launching(program):
-        session.client.set_exception_filters(["uncaught"])
+        session.client.set_exception_filters([name])
     info = info_of(session, session.wait_for_stop("exception"))
-    assert info["description"].endswith("reason 4\n… 35 more lines in the exception's details")
+    assert info["description"].endswith("reason 4\n… 35 more lines below")
     assert info["details"]["message"].endswith("reason 39")
+    trace = info["details"]["stackTrace"].rstrip()
+    assert trace.index("program.py") < trace.index("reason 0\n\n")
+    assert trace.endswith("reason 39")
+    assert trace.count("reason 20") == 1

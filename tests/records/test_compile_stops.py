@@ -136,7 +136,7 @@ def test_a_failing_backend(session: Session, tmp_path: Path) -> None:
     session.wait_for_output("BackendCompilerFailed")
 
 
-def test_the_first_lines_of_a_long_failure_are_shown_and_the_details_have_all(session: Session, tmp_path: Path) -> None:
+def test_the_first_lines_of_a_long_failure_are_shown_and_the_whole_is_below(session: Session, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import torch\n\n"
@@ -147,8 +147,10 @@ def test_the_first_lines_of_a_long_failure_are_shown_and_the_details_have_all(se
     )
     launch(session, program, "backend-failure")
     info = info_of(session, session.wait_for_stop("exception"))
-    assert "reason 2\n… 37 more lines" in info["description"]
+    assert "reason 2\n… 37 more lines below" in info["description"]
     assert len(info["description"].splitlines()) <= 6
+    assert re.match(r"at \S+:\d+\n\n", info["details"]["stackTrace"])
+    assert info["details"]["stackTrace"].endswith("reason 39")
     assert info["details"]["message"].endswith("reason 39")
     assert session.run_to_end() == 0
 

@@ -17,7 +17,7 @@ import msgspec
 
 from dynamo_dap.protocol.contract import CUSTOM_PREFIX, GO_TO, TENSOR, TIMELINE, WITHDRAW_PAUSE, ErrorId
 from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
-from dynamo_dap.protocol.types import ExceptionDetails, ExceptionInfoResponseBody
+from dynamo_dap.protocol.types import ExceptionInfoResponseBody
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.capabilities import EAGER_REQUESTS
@@ -407,15 +407,16 @@ _MOST_LINES = 6
 
 
 def _shortest_first(body: ExceptionInfoResponseBody) -> ExceptionInfoResponseBody:
-    """Leave the first lines of a long description, such as torch's of a failed compile; the details have the whole."""
-    whole = body.description or ""
-    lines = [line for line in whole.splitlines() if line.strip()]
+    """Leave the first lines of a long description, such as torch's of a failed compile.
+
+    debugpy ends the stack trace with the whole, and VS Code shows the stack trace below the description.
+    """
+    lines = [line for line in (body.description or "").splitlines() if line.strip()]
     if len(lines) <= _MOST_LINES:
         return body
     shown = lines[: _MOST_LINES - 1]
-    text = "\n".join([*shown, f"… {len(lines) - len(shown)} more lines in the exception's details"])
-    details = msgspec.structs.replace(body.details or ExceptionDetails(), message=whole)
-    return msgspec.structs.replace(body, description=text, details=details)
+    text = "\n".join([*shown, f"… {len(lines) - len(shown)} more lines below"])
+    return msgspec.structs.replace(body, description=text)
 
 
 def _ignore(response: Response) -> None:

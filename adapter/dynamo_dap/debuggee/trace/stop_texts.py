@@ -49,10 +49,10 @@ def _raised(
     *,
     links: Sequence[str | None] = (),
 ) -> RaisedException:
-    """Build a stop's text. ``links`` (lines with places and addresses) become DAP's stack trace, with links."""
+    """Build a stop's text. ``links`` become DAP's stack trace: linked places and addresses, then whole texts."""
     text = bounded_text("\n".join(line for line in lines if line), _MAXIMUM_LENGTH)
     name = kind.rpartition(".")[2] or None
-    trace = bounded_text("\n".join(line for line in links if line), _MAXIMUM_LENGTH) or None
+    trace = bounded_text("\n".join(line for line in links if line).strip(), _MAXIMUM_LENGTH) or None
     details = ExceptionDetails(bounded_text(message or text, _MAXIMUM_LENGTH), name, kind or None, stack_trace=trace)
     return RaisedException(bounded_text(headline, 200), text, details=details)
 
@@ -73,9 +73,8 @@ def graph_break(
         *(f"Hint: {hint}" for hint in sorted(facts.hints, key=len)),
         f"Context: {_beginning(facts.context)}" if facts.context else None,
     ]
-    return _raised(
-        headline, lines, _kind_of(exception), facts.message, links=[f"See {facts.link}" if facts.link else None]
-    )
+    links = [f"See {facts.link}" if facts.link else None, _whole(facts.context)]
+    return _raised(headline, lines, _kind_of(exception), facts.message, links=links)
 
 
 def pending_symbols(exception: BaseException, symbols: Sequence[PendingSymbol]) -> RaisedException:
@@ -306,7 +305,7 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
         f"{failure.step} raised {kind.__name__}: {_beginning(text)}",
     ]
     headline = f"Backend failure: {failure.step} raised {kind.__name__}"
-    links = [None if failure.place is None else f"at {failure.place.path}:{failure.place.line}"]
+    links = [None if failure.place is None else f"at {failure.place.path}:{failure.place.line}", _whole(text)]
     return _raised(headline, lines, _kind_of(failure.inner), text, links=links)
 
 
@@ -317,7 +316,8 @@ def dynamo_failed(compiling: FrameCompile, problem: BaseException) -> RaisedExce
         f"Dynamo raised {type(inner).__name__}: {_beginning(str(inner))}",
         f"while it traced {name_of_compile(compiling)}",
     ]
-    return _raised(f"Backend failure: Dynamo raised {type(inner).__name__}", lines, _kind_of(inner), str(problem))
+    headline = f"Backend failure: Dynamo raised {type(inner).__name__}"
+    return _raised(headline, lines, _kind_of(inner), str(problem), links=[_whole(str(inner))])
 
 
 def specialized(facts: SpecializationFacts, message: str) -> RaisedException:
@@ -433,11 +433,17 @@ def _name(frame: TracedFrame) -> str:
 
 
 def _beginning(text: str) -> str:
-    """Return the first lines of a long text of torch; the exception's details have the whole."""
+    """Return the first lines of a long text of torch; ``_whole`` has all."""
     lines = [line for line in text.splitlines() if line.strip()]
     shown = [bounded_text(line, _MAXIMUM_LINE) for line in lines[:_LINES_OF_TORCHS_TEXT]]
     more = len(lines) - len(shown)
-    return "\n".join([*shown, f"… {more} more lines in the exception's details"] if more else shown)
+    return "\n".join([*shown, f"… {more} more lines below"] if more else shown)
+
+
+def _whole(text: str | None) -> str | None:
+    """Return a text that ``_beginning`` shortens, below an empty line; None for others."""
+    lines = [line for line in (text or "").splitlines() if line.strip()]
+    return None if text is None or _beginning(text) == "\n".join(lines) else f"\n{text}"
 
 
 def _one_line(reason: str) -> str:
