@@ -4,6 +4,7 @@ import { expect, test } from "@playwright/test";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
+import { withFile } from "../../vscode-extension/src/configuration/file-variables.js";
 import { problems, type ConfigurationSchemas } from "../../vscode-extension/src/configuration/validation.js";
 import { compiledDefinitions } from "../../vscode-extension/src/editor/compiled-functions.js";
 import { enclosingDefinition, linesWithPresentValues, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
@@ -48,6 +49,15 @@ test.describe("validation", () => {
             expect(problems({ ...good, ...change }, await schemas())).toEqual([message]);
         });
     }
+});
+
+test("the file in front is filled in, and values of a wrong type are left to the validation", async () => {
+    const launch = { type: "dynamo", name: "x", request: "launch" };
+    const whole = { ...launch, program: "${file}", args: ["--in", "${fileDirname}/a"], cwd: "${fileDirname}" };
+    expect(withFile(whole, "/x/$&.py")).toEqual({ ...launch, program: "/x/$&.py", args: ["--in", "/x/a"], cwd: "/x" });
+    const wrong = { ...launch, program: 5, args: ["${file}", 1], cwd: null } as never;
+    expect(withFile(wrong, "/x/a.py")).toEqual({ ...launch, program: 5, args: ["/x/a.py", 1], cwd: null });
+    expect(problems(withFile({ ...launch, program: 5 } as never, "/x/a.py"), await schemas())).toEqual(['"program" must be a string, not 5.']);
 });
 
 test.describe("functions under torch.compile", () => {

@@ -1,8 +1,8 @@
 /** Finds the file that a person works on. */
 
-import { dirname } from "node:path";
 import * as vscode from "vscode";
 
+import { withFile } from "./file-variables.js";
 import type { DynamoConfiguration } from "./options.js";
 
 let latestPython: vscode.TextDocument | undefined;
@@ -40,18 +40,9 @@ function hasTab(uri: vscode.Uri): boolean {
     return tabs.some(({ input }) => input instanceof vscode.TabInputText && input.uri.toString() === uri.toString());
 }
 
-/** Fills in the file in front, which VS Code cannot do without an active editor. */
+/** Fills in the Python file in front, which VS Code cannot do without an active editor. */
 export function withFrontFile(configuration: DynamoConfiguration): DynamoConfiguration {
-    const file = vscode.window.activeTextEditor === undefined ? frontDocument()?.uri.fsPath : undefined;
-    if (file === undefined) {
-        return configuration;
-    }
-    const filled = (text: string): string => text.replaceAll("${file}", file).replaceAll("${fileDirname}", dirname(file));
-    const { program, args, cwd } = configuration;
-    return {
-        ...configuration,
-        ...(program === undefined ? {} : { program: filled(program) }),
-        ...(args === undefined ? {} : { args: typeof args === "string" ? filled(args) : args.map(filled) }),
-        ...(cwd === undefined ? {} : { cwd: filled(cwd) }),
-    };
+    const document = vscode.window.activeTextEditor === undefined ? frontDocument() : undefined;
+    const isFile = document?.languageId === "python" && document.uri.scheme === "file";
+    return isFile ? withFile(configuration, document.uri.fsPath) : configuration;
 }

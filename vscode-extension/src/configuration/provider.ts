@@ -47,7 +47,9 @@ class Resolver implements vscode.DebugConfigurationProvider {
         if (typeof configuration.connect?.port === "string" && /^\d+$/.test(configuration.connect.port)) {
             configuration.connect.port = Number(configuration.connect.port);
         }
-        const found = [...problems(configuration, this.schemas), ...missingFiles(configuration)];
+        const wrong = problems(configuration, this.schemas);
+        // The values have the right types only if nothing is wrong.
+        const found = wrong.length > 0 ? wrong : missingFiles(configuration);
         if (found.length > 0) {
             // VS Code shows the error in a dialog that offers to open launch.json.
             throw new Error(found.join(" "));

@@ -1,0 +1,17 @@
+/** Fills in VS Code's variables that stand for a file. Knows nothing of VS Code's API. */
+
+import { dirname } from "node:path";
+
+import type { DynamoConfiguration } from "./options.js";
+
+/** Replaces `${file}` and `${fileDirname}`. Values of a wrong type stay: they are validated later. */
+export function withFile(configuration: DynamoConfiguration, file: string): DynamoConfiguration {
+    const filled = (value: unknown): unknown => {
+        if (Array.isArray(value)) {
+            return value.map(filled);
+        }
+        return typeof value === "string" ? value.replaceAll("${file}", () => file).replaceAll("${fileDirname}", () => dirname(file)) : value;
+    };
+    const given = (["program", "args", "cwd"] as const).filter((name) => configuration[name] !== undefined);
+    return { ...configuration, ...Object.fromEntries(given.map((name) => [name, filled(configuration[name])])) };
+}
