@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
+from dynamo_dap.debuggee.agent import missed_breakpoints
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.protocol.contract import MISSED_EVENT
+from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.session import INITIALIZE
+from tests.compile_time.travelling import Traveller
 
 PROGRAM = """
 import sys
@@ -20,8 +26,7 @@ import torch
 import told
 
 def backend(graph, inputs):
-    chosen = graph.forward  #@in_backend
-    return chosen
+    return graph.forward
 
 def inlined(x):
     if x.shape[0] > 5:
@@ -30,7 +35,7 @@ def inlined(x):
 
 @torch.compile(backend=backend)
 def step(x, big):
-    if big:
+    if big:  #@begins
         x = x + 1  #@compiled_branch
     return inlined(x)
 
@@ -72,11 +77,11 @@ def program(tmp_path: Path) -> Fixture:
 
 
 def launched(
-    session: Session, program: Fixture, breakpoints: dict[str, list[str | int | SourceBreakpoint]]
+    session: Session, program: Fixture, breakpoints: dict[str, list[str | int | SourceBreakpoint]], **options: str
 ) -> dict[tuple[str, int], str]:
     """Run ``program`` to its end, and return the reasons by file name and line."""
     session.initialize(msgspec.structs.replace(INITIALIZE, client_id="vscode"))
-    with session.launching(program):
+    with session.launching(program, **options):
         for name, lines in breakpoints.items():
             session.set_breakpoints(Fixture(program.path.parent / name), *lines)
     return reasons(session)
@@ -92,7 +97,6 @@ def reasons(session: Session) -> dict[tuple[str, int], str]:
 def test_functions_and_files_that_did_not_run_are_named(session: Session, program: Fixture) -> None:
     markers = [
         "never_called",
-        "in_backend",
         "method",
         "inlined_branch",
         "compiled_branch",
@@ -100,10 +104,9 @@ def test_functions_and_files_that_did_not_run_are_named(session: Session, progra
         "thread_branch",
     ]
     found = launched(session, program, {"program.py": [*markers, "module_branch"], "told.py": [2], "untold.py": [1, 3]})
-    never = "was neither compiled nor seen to run outside of compiles"
+    never = "was neither traced by Dynamo nor seen to run as ordinary Python"
     expected = {
         "never_called": f"never_called {never}",
-        "in_backend": f"backend {never}",
         "method": f"Layer.method {never}",
         "inlined_branch": "inlined ran, but was not seen",
         "compiled_branch": "step ran, but was not seen",
@@ -119,13 +122,58 @@ def test_functions_and_files_that_did_not_run_are_named(session: Session, progra
     }, "and nothing about a branch of a module"
 
 
-def test_conditions_that_were_never_true(session: Session, program: Fixture) -> None:
+@pytest.mark.parametrize(
+    ("option", "mode", "judged"),
+    [({}, None, ["inlined", "looped"]), ({"cachedCalls": "generated"}, None, ["looped"]), ({}, "compile-time", [])],
+    ids=["default", "cached calls do not look at it", "only traces look at it"],
+)
+def test_conditions_that_were_never_true(
+    session: Session, program: Fixture, option: dict[str, str], mode: str | None, judged: list[str]
+) -> None:
     conditions = {"inlined": "x.shape[0] == 7", "looped": "each == 9"}
-    lines = {marker: program.line(marker) for marker in conditions}
-    breakpoints = [SourceBreakpoint(line=lines[marker], condition=text) for marker, text in conditions.items()]
-    found = launched(session, program, {"program.py": [*breakpoints]})
-    assert found.keys() == {("program.py", line) for line in lines.values()}
+    breakpoints = [
+        SourceBreakpoint(line=program.line(marker), condition=text, mode=mode) for marker, text in conditions.items()
+    ]
+    found = launched(session, program, {"program.py": [*breakpoints]}, **option)
+    assert found.keys() == {("program.py", program.line(marker)) for marker in judged}
     assert all("its condition was never true" in reason for reason in found.values())
+
+
+def test_a_condition_that_a_silent_trace_passed_has_no_reason(session: Session, program: Fixture) -> None:
+    """After a change at a stop, the compile that waited for it runs without stops."""
+    session.initialize(msgspec.structs.replace(INITIALIZE, client_id="vscode"))
+    with session.launching(program):
+        later = SourceBreakpoint(line=program.line("inlined"), condition="x.shape[0] == 7")
+        session.set_breakpoints(program, "begins", later)
+    stop = session.wait_for_stop("breakpoint", at="begins")
+    reference = stop.frame["Locals"].variable.variables_reference
+    session.request("setVariable", {"variablesReference": reference, "name": "big", "value": "True"})
+    session.wait_for_stop("changed", at="begins")
+    session.resume()
+    session.wait_for_stop("breakpoint", at="begins")
+    session.resume()
+    assert reasons(session) == {}
+
+
+def test_a_call_that_cannot_be_traced_again_judges_no_condition() -> None:
+    host = Traveller(lambda stop: None)
+    host.breakpoints.precedes_program = True
+    lines = [SourceBreakpoint(line=line) for line in (1, 2)]
+    reached, other = host.breakpoints.set_lines(__file__, lines, host.options)
+    reached.seen = True
+    call = Mock(code=reasons.__code__, arguments={})
+    host.tracing.cached_calls._report_failure(call, FeatureMissing("why"))
+    assert (reached.unjudged, other.unjudged) == (True, False)
+
+
+def test_what_concerns_many_breakpoints_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[None] = []
+    monkeypatch.setattr(missed_breakpoints, "loaded_files", lambda: asked.append(None) or [])
+    table = BreakpointTable()
+    table.precedes_program = True
+    made = table.set_lines("/x/a.py", [SourceBreakpoint(line=line) for line in (1, 2)], AgentOptions())
+    assert len(list(missed_breakpoints.missed(made, [], {}))) == 2
+    assert len(asked) == 1
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there, debugpy does not need the trace function")

@@ -34,7 +34,7 @@ test("breakpoints that never stopped are named at the end, and the logs of it ar
     await debug.press("F5");
     await debug.waitForEnd();
     const said = debug.consoleRows().filter({ hasText: "Breakpoints that never stopped:" }).first();
-    await expect(said).toContainText("partly.py:10 (never_called): never_called was neither compiled nor seen");
+    await expect(said).toContainText("partly.py:10 (never_called): never_called was neither traced by Dynamo nor seen");
     await expect(said).not.toContainText("partly.py:6");
     await picture("never-stopped");
 
@@ -43,7 +43,7 @@ test("breakpoints that never stopped are named at the end, and the logs of it ar
     await expect(page.locator(".notification-toast", { hasText: /Line 6: .*; it stopped once/ })).toBeVisible();
     await editor.goToLine(10);
     await vscode.command("torch.compile: Diagnose Breakpoint");
-    await expect(page.locator(".notification-toast", { hasText: /Line 10: .*it has not stopped; .*neither compiled/ })).toBeVisible();
+    await expect(page.locator(".notification-toast", { hasText: /Line 10: .*it has not stopped; .*neither traced by Dynamo/ })).toBeVisible();
 
     await vscode.command("torch.compile: Save Diagnostic Logs");
     await vscode.quickInput.saveAs(join(workspace.folder, "saved.log"));

@@ -139,6 +139,8 @@ class LineBreakpoint:
     hits: int = 0
     seen: bool = False
     """Whether a trace or generated code ever reached it."""
+    unjudged: bool = False
+    """Whether some call may have reached it in compiled code without a look at its condition."""
     functions: tuple[FunctionLines, ...] | None = None
     """The functions that run its line; None if it was set after the program had begun."""
     never_run: str | None = None

@@ -5,8 +5,9 @@ Reads facts that debugpy and the engines have noted anyway. Runs on the thread t
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import FunctionKey
@@ -27,10 +28,11 @@ def missed(
     ``met`` has the breakpoints that ordinary Python reached: whether their condition ever held.
     """
     files = {path for path, *_ in begun}
+    imported = functools.cache(_imported_files)
     for breakpoint in breakpoints:
         requested = breakpoint.requested
         assert isinstance(requested, SourceBreakpoint), "only line breakpoints know their functions"
-        reason = _reason(breakpoint, requested.line, begun, files, met)
+        reason = _reason(breakpoint, requested.line, begun, files, imported, met)
         if reason is not None:
             yield MissedBreakpoint(breakpoint.path, requested.line, reason)
 
@@ -40,6 +42,7 @@ def _reason(
     requested_line: int,
     begun: Collection[FunctionKey],
     files: Collection[str],
+    imported: Callable[[], Collection[str]],
     met: Mapping[tuple[str, int], bool],
 ) -> str | None:
     path, conditions = normalized_path(breakpoint.path), breakpoint.conditions
@@ -47,17 +50,17 @@ def _reason(
     holds = [held for line in lines if (held := met.get((path, line))) is not None]
     if breakpoint.seen or breakpoint.hits or holds:
         is_only_condition = conditions.condition is not None and conditions.hit_condition is None
-        is_never_met = is_only_condition and not breakpoint.hits and not any(holds)
+        is_never_met = is_only_condition and not (breakpoint.hits or breakpoint.unjudged or any(holds))
         return "its line was reached, but its condition was never true" if is_never_met else None
     if path not in files:
-        return None if path in _imported_files() else f"{os.path.basename(path)} was not imported"
+        return None if path in imported() else f"{os.path.basename(path)} was not imported"
     functions = breakpoint.functions or ()
     if len(functions) != 1 or breakpoint.mode is not None or not breakpoint.verified:
         return None
     name = functions[0].qualified_name
     if (path, functions[0].first_line, name.rpartition(".")[2]) in begun:
         return f"{name} ran, but was not seen at line {breakpoint.line}"
-    return f"{name} was neither compiled nor seen to run outside of compiles"
+    return f"{name} was neither traced by Dynamo nor seen to run as ordinary Python"
 
 
 def _imported_files() -> set[str]:

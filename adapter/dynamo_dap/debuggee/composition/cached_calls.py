@@ -81,6 +81,10 @@ class CachedCallStops:
             return False
         return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data_in_traces)
 
+    def would_judge(self, breakpoint: LineBreakpoint) -> bool:
+        """Return whether cached calls look at the condition of ``breakpoint``, too."""
+        return breakpoint.mode is None and self.are_wanted()
+
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
         """Return whether a breakpoint is on one of the lines, or on one of the functions."""
         breakpoints = self._host.breakpoints
@@ -304,6 +308,9 @@ class CachedCallStops:
             )
 
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
+        for breakpoint in self._host.breakpoints.set_before_program():
+            # Later calls run the compiled code: any breakpoint that traces have reached may be in it.
+            breakpoint.unjudged |= breakpoint.seen
         name = name_of_call(call)
         if (name, call.compile_id) in self._failed:
             return

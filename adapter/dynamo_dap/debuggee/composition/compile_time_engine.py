@@ -258,9 +258,11 @@ class CompileTimeEngine:
         candidates = [*applying(point, reached), *self._functions_entered(point)]
         new = [breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)]
         run.reaches(point.frame, new)
+        may_stop = run.may_stop(point.progress.identity)
         for breakpoint in new:
             breakpoint.seen = True
-        if not run.may_stop(point.progress.identity):
+            breakpoint.unjudged |= not may_stop or not self.cached_calls.would_judge(breakpoint)
+        if not may_stop:
             return []
         return self._stopping(self._stops.unreported(new, point), point)
 

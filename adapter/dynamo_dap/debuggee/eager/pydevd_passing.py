@@ -128,9 +128,9 @@ def _wrap_breakpoints() -> None:
         self: object, info: object, pybreakpoint: Any, new_frame: types.FrameType
     ) -> object:
         at = new_frame.f_code.co_filename, new_frame.f_lineno
-        conditions_met.setdefault(at, False)
         if _is_passed(pybreakpoint, new_frame):
             return False
+        conditions_met.setdefault(at, False)
         counting = _counting_of(pybreakpoint, new_frame, kinds)
         if is_reported(pybreakpoint, new_frame):
             if counting is None:
