@@ -11,13 +11,14 @@ import pytest
 
 from dynamo_dap.debuggee.agent import missed_breakpoints
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable
+from dynamo_dap.debuggee.launch import launch
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.protocol.contract import MISSED_EVENT
+from dynamo_dap.protocol.contract import ENDING_EVENT, MISSED_EVENT
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.session import INITIALIZE
-from tests.compile_time.travelling import Traveller
+from tests.compile_time.travelling import Traveller, travelling
 
 PROGRAM = """
 import sys
@@ -174,6 +175,20 @@ def test_what_concerns_many_breakpoints_is_found_once(monkeypatch: pytest.Monkey
     made = table.set_lines("/x/a.py", [SourceBreakpoint(line=line) for line in (1, 2)], AgentOptions())
     assert len(list(missed_breakpoints.missed(made, [], {}))) == 2
     assert len(asked) == 1
+
+
+def test_an_engine_gives_a_copy_of_its_notes() -> None:
+    """A thread that outlives the main program still adds to them."""
+    with travelling(lambda stop: None, {}) as host:
+        assert host.tracing.functions_traced() is not host.tracing.functions_traced()
+
+
+def test_a_report_that_fails_does_not_hide_the_end() -> None:
+    agent = Mock()
+    agent.report_missed_breakpoints.side_effect = RuntimeError("Set changed size during iteration")
+    launch._detach_client(agent)
+    agent.send_event.assert_called_once_with(ENDING_EVENT)
+    agent.detach_client.assert_called_once_with()
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there, debugpy does not need the trace function")

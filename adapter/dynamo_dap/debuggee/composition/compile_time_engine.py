@@ -118,7 +118,8 @@ class CompileTimeEngine:
 
     def functions_traced(self) -> Collection[FunctionKey] | None:
         """Return the traced functions in files with breakpoints; None if lines of traces are not reported."""
-        return self._traced if self._host.options.compile_time and LINES.problem is None else None
+        # A copy: threads that outlive the main program still trace.
+        return self._traced.copy() if self._host.options.compile_time and LINES.problem is None else None
 
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
 

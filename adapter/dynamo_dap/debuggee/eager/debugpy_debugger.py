@@ -243,7 +243,9 @@ class DebugpyDebugger:
 
     def conditions_met(self) -> Mapping[tuple[str, int], bool]:
         """Return whether a breakpoint's condition ever held, for each path and line with one that was reached."""
-        return {(normalized_path(path), line): held for (path, line), held in pydevd_passing.conditions_met.items()}
+        # A copy: threads that outlive the main program still reach breakpoints.
+        met = dict(pydevd_passing.conditions_met)
+        return {(normalized_path(path), line): held for (path, line), held in met.items()}
 
     def pause_taken(self) -> None:
         """Withdraw the pause from all other threads: one has paused."""

@@ -244,14 +244,15 @@ def _hide_from_children(description: LaunchDescription) -> None:
 
 def _detach_client(agent: Agent) -> None:
     """Detach the client before the program ends, which can take a while."""
-    try:
-        agent.torch_options.report_unused()
-        agent.report_missed_breakpoints()
-        agent.send_event(ENDING_EVENT)
-        agent.detach_client()
-    except Exception as error:  # noqa: BLE001  (the program may have replaced what this uses; its stderr is not ours)
-        with contextlib.suppress(Exception):
-            log_problem(f"the end of the program was not reported: {error}")
+    send_ending = functools.partial(agent.send_event, ENDING_EVENT)
+    steps = (agent.torch_options.report_unused, agent.report_missed_breakpoints, send_ending, agent.detach_client)
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  (the program may have replaced what it uses)
+            # To the log: stderr belongs to the program.
+            with contextlib.suppress(Exception):
+                log_problem(f"a part of the end of the program was not reported: {error}")
 
 
 def _before(agent: Agent, filename: str) -> None:
