@@ -192,7 +192,7 @@ def test_large_integers_are_compared_exactly() -> None:
 
 @pytest.mark.parametrize("runs", [0, 40])
 def test_the_farthest_integers_are_not_taken_for_equal(runs: int) -> None:
-    """Their distance is no integer of 64 bits. The smallest one is what NaN becomes, and where a maximum begins."""
+    """Their distance does not fit into 64 bits. The smallest one is what NaN becomes, and where a maximum begins."""
     smallest = torch.full((4,), -(2**63))
     for one, two in ((smallest, torch.zeros_like(smallest)), (torch.zeros_like(smallest), smallest)):
         assert not difference(one, two, Decided(one, [one] * runs)).is_same
