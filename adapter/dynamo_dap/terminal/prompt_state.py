@@ -49,7 +49,7 @@ class PromptState:
     """The commands of the last hit breakpoints that have not run yet."""
 
     def confirms(self, question: str) -> bool:
-        """Ask the user; return True if there is no user to ask."""
+        """Return whether the user confirms; True without asking if the commands come from a file or a pipe."""
         if not self.is_interactive or self.read is None:
             return True
         return (self.read(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")

@@ -20,7 +20,7 @@ from dynamo_dap.protocol.ranks import Rank
 _PIECES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 Show = Callable[[str, str], bool]
-"""Shows a text in the session's console, by DAP's category; returns False if there is no console."""
+"""Shows a text of a DAP output category in the session's console; returns False without a console."""
 
 
 def divert(rank: Rank, how: str, show: Show) -> None:
