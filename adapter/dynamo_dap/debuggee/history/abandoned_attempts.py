@@ -1,8 +1,8 @@
 """Keeps attempts that Dynamo abandoned to restart the analysis, so that the user can go back to them.
 
-Torch clears an attempt's objects when it abandons it. For a logged attempt this is delayed until nobody can go back to
-it. An attempt that ended at a graph break is the trace of the part before the break: the next attempt traces the same
-part and compiles it. Runs on the tracing thread; lives until ``close``.
+Torch clears the objects of an abandoned attempt. This module delays that for a logged attempt, until no thread can go
+back to it. An attempt that ended at a graph break is the trace of the part before the break: the next attempt traces
+that part again and compiles it. Runs on the tracing thread; an attempt is kept until ``close``.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class AbandonedAttempt:
     """An attempt that may be abandoned."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """Keep the attempt of ``frame``, one of its functions."""
+        """Keep the attempt that traces ``frame``."""
         output: Any = frame.attempt
         self._output = output
         self._root: Any = None
         self._arguments: object = None
         self._state: Sequence[Callable[[], None]] = ()
-        """Functions that restore the random states and torch's switches from the end of the compile; empty before."""
+        """Functions that restore random states and torch's switches as they were when the compile ended; else empty."""
         self._context: object = None
-        """A copy of the ids of its compile and attempt."""
+        """A copy of torch's object with the ids of the compile and the attempt."""
         self._taken: list[tuple[dict[str, object], object]] = []
-        """The inputs of its graphs, which torch 2.14 removes from an abandoned attempt's nodes."""
+        """Each placeholder's ``meta`` and input: torch 2.14 removes the inputs from an abandoned attempt's nodes."""
         self._guards: object = None
-        """Its guards, which torch removes as well."""
+        """The attempt's guards, which torch removes as well."""
         self.reason = ""
         """Torch's reason for abandoning it."""
         self.is_abandoned = self.ended_at_break = False
@@ -67,7 +67,7 @@ class AbandonedAttempt:
         return TracedFrame(self._root)
 
     def _cleanup(self) -> None:
-        """Run instead of torch's cleanup of the attempt, at the end of its interpreter."""
+        """Clean the attempt up unless Dynamo restarts it. Torch calls this instead of its own cleanup."""
         problem = sys.exc_info()[1]
         if not isinstance(problem, ABANDONED.resolve(_RESTART)):
             self._output.__dict__.pop("cleanup", None)
@@ -109,7 +109,7 @@ class AbandonedAttempt:
         return DYNAMO_OFF.problem is None and READING.problem is None
 
     def outlive_compile(self) -> None:
-        """Release everything that the program could notice, and note the versions of tensors that it may change."""
+        """Release what the program could notice, and note the versions of tensors that the program may change."""
         self._restore()
         context = self._output.tracing_context
         forget_tensors(context)
@@ -132,7 +132,7 @@ class AbandonedAttempt:
 
 
 def _context_now() -> object:
-    """Return a copy of the ids of the running compile and attempt: torch counts attempts in the same object."""
+    """Return a copy of torch's compile context, in which torch counts the attempts of the running compile."""
     context = ABANDONED.resolve(_CONTEXT)()
     if context is None:
         return None
@@ -143,4 +143,4 @@ def _context_now() -> object:
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Replace ``Graph._clear_nodes``, to keep the nodes."""

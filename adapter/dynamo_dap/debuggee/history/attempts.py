@@ -2,10 +2,10 @@
 
 Each has its own history. When Dynamo abandons an attempt and restarts, the user can still select the attempt's
 snapshots, but no step leads there. The part after a graph break is a separate trace. A step back from its beginning
-leads to the end of the attempt before the break. A cached call has no such attempt, and Dynamo keeps none if it
-continues at the break without a restart. Then the step leads to the end of the saved trace of the cache entry that ran
-before, with this call's inputs. Runs on the tracing thread, except ``StateLogs.want``. Attempts live until the function
-or the call that they lead to has ended.
+leads to the end of the attempt before the break. There is no such attempt in a cached call, or if Dynamo continued at
+the break without a restart. Then the step leads to the end of a saved trace, with this call's inputs: the trace of the
+cache entry that ran up to the break. Runs on the tracing thread, but ``StateLogs.want`` may close attempts on any
+thread. An attempt lives until the function or the call that it leads to has ended.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Attempt:
 
     history: TraceHistory
     abandoned: AbandonedAttempt | None = None
-    """The kept attempt; None for the running one, and for a cached call's saved trace."""
+    """Dynamo's objects of the attempt; None for a cached call's saved trace."""
     before: Attempt | None = None
     """The attempt before the graph break that this one continues."""
     use: Callable[[], AbstractContextManager[None]] | None = None
-    """Inserts the inputs of a call that has reached a graph break into its saved trace; None for other traces."""
+    """Inserts the inputs of a call that has reached a graph break into the saved trace; None for other traces."""
     code: weakref.ref[types.CodeType] | None = None
-    """Its generated code, once there is any: it runs up to the break, and calls the resume function."""
+    """Its generated code, if known. That code runs up to the break and then calls the resume function."""
 
     def is_continued_by(self, code: types.CodeType) -> bool:
         """Return whether generated ``code`` continues this attempt."""
@@ -70,7 +70,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def as_current_trace(self) -> Iterator[None]:
-        """Make it the thread's current trace inside this context. Raises ``CannotReuse`` if that is impossible now."""
+        """Make the attempt the thread's current trace. Raises ``CannotReuse`` if that is impossible now."""
         if self.use is not None:
             with self.use():
                 yield
@@ -92,7 +92,7 @@ class Attempts:
     """A thread's attempts, the oldest first; the last one is the running trace's."""
 
     def __init__(self, known: Sequence[Attempt]) -> None:
-        """Count the snapshots of the ``known`` attempts."""
+        """Give numbers to the snapshots of the ``known`` attempts."""
         self.all = known
         self.present = known[-1]
         self._offsets = [0]
@@ -122,8 +122,8 @@ class Attempts:
                 with attempt.as_current_trace():
                     destination = attempt.history.back(place, step, stops(attempt.history))
             except CannotReuse as problem:
-                assert beginning is not None, "one stands somewhere"
-                return beginning[0], replace(beginning[1], remark=f"what was before cannot be shown: {problem}")
+                assert beginning is not None, "the first attempt can be shown"
+                return beginning[0], replace(beginning[1], remark=f"the trace before it cannot be shown: {problem}")
             if attempt is not self.present:
                 attempt.history.show(None)
             if not destination.is_beginning or attempt.before is None:
@@ -194,7 +194,7 @@ class Standpoint:
     def __init__(
         self, attempts: Attempts, attempt: Attempt, place: Place, breakpoint_lines: LinesWithBreakpoints
     ) -> None:
-        """Start at ``place`` in ``attempt``; ``breakpoint_lines`` are the lines with breakpoints."""
+        """Start at ``place`` in ``attempt``; ``breakpoint_lines`` returns a file's lines with breakpoints."""
         self._attempts = attempts
         self._running = attempt
         self._history = attempt.history
@@ -202,7 +202,7 @@ class Standpoint:
         self._breakpoint_lines = breakpoint_lines
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
-        """Return the statements of all attempts, numbered from the first."""
+        """Return ``count`` statements of all attempts, from the one numbered ``start`` or else around the present."""
         attempts = self._attempts
         statements: list[tuple[int, Attempt, int, str]] = []
         for attempt in attempts.all:
@@ -273,7 +273,8 @@ class Standpoint:
                 continue
             if has_nan:
                 snapshot = self._history.made_at(self._at, node.name)
-                return _found(snapshot, f"'{node.name}', which '{name}' is computed from, came with a NaN")
+                text = f"'{name}' is computed from the input '{node.name}', which had a NaN before the call"
+                return _found(snapshot, text)
         raise _no_origin(f"neither '{name}' nor anything that it is computed from has a NaN")
 
 

@@ -1,4 +1,4 @@
-"""Finds local variables from before a graph break for the resumed function.
+"""Finds the values that local variables had before a graph break, for the resumed function.
 
 Dynamo passes to a resume function only the variables that it uses. The others keep their value from the last statement
 before the break. Runs on the tracing thread, while it is held.
@@ -23,7 +23,7 @@ BEFORE = " (before the graph break)"
 
 
 def locals_before_break(frame: TracedFrame, attempt: Attempt) -> dict[str, Value]:
-    """Return the values before the break of variables that have none in the resumed ``frame``.
+    """Return the variables that have no value in the resumed ``frame``, with their values before the break.
 
     ``attempt`` is the trace of ``frame``.
     """
@@ -59,7 +59,7 @@ def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
 
 
 def _as_before(value: Value) -> Value:
-    # Its children would be read only when the present is shown again.
+    # The client would read its children later, when the trace shows the present again.
     return replace(
         value,
         text=value.text + BEFORE,

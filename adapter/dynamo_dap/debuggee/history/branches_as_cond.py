@@ -1,4 +1,4 @@
-"""Makes a function's code with ``torch.cond`` instead of a branch, to be traced in a replay. Pure functions."""
+"""Replaces a branch in a function's code by ``torch.cond``, for a replay. The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def code_with_cond(code: types.CodeType, line: int, names: Mapping[str, object])
         raise CannotChange("a side of the branch has more than one value")
     changed = _code_in(tree, code)
     if changed is None or set(changed.co_freevars) != set(code.co_freevars):
-        raise CannotChange("a side of the branch needs other variables")
+        raise CannotChange("with torch.cond the function would capture other variables")
     return changed
 
 
@@ -72,5 +72,5 @@ def _as_cond(branch: Branch, statement: ast.stmt) -> ast.stmt:
 
 
 def _copied(side: ast.expr) -> ast.expr:
-    """Return one side as a copy if it may be an input, which ``torch.cond`` must not return."""
+    """Return one side, cloned if it may be an input: ``torch.cond`` must not return its inputs."""
     return ast.Call(ast.Attribute(side, "clone", ast.Load()), [], []) if isinstance(side, ast.Name) else side

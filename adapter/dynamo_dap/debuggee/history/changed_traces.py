@@ -1,4 +1,4 @@
-"""Makes a changed trace: the held trace's call is traced again, with an assignment or a jump by the user.
+"""Makes a changed trace: traces the held trace's call again, with the user's assignment or jump.
 
 The held trace stays unchanged. Its call is replayed (``replays``) from its arguments up to the user's change. There
 an assignment is traced as if the function contained it, or the interpreter continues at another line. Runs on the
@@ -60,7 +60,7 @@ def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
     """Return the call whose trace runs, or is shown, on the stack that ends in the Python frame ``top``.
 
     Raises:
-        CannotChange: the traced arguments are not those of the call.
+        CannotChange: the call has ended, or its compile is unknown.
     """
     call = current_run().call
     if call is not None:
@@ -100,7 +100,7 @@ def _compiling_frame(top: types.FrameType | None) -> types.FrameType | None:
 def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[None]:
     """Run another trace inside this context, then restore torch's globals for the trace of ``frame``.
 
-    That trace runs on the stack of ``top``, or is shown there.
+    The trace of ``frame`` runs on the stack of ``top``, or is shown there.
     """
     if _compiling_frame(top) is None:  # a saved trace is shown, so no trace runs
         yield
@@ -267,7 +267,7 @@ def _store(frame: TracedFrame, name: str, value: Tracker) -> None:
 
 
 class _SymbolCalls(ast.NodeTransformer):
-    """Makes symbols for calls of ``dynamic``, unless the program uses that name."""
+    """Replaces calls of ``dynamic`` by new symbols, unless the program uses that name."""
 
     def __init__(self, frame: TracedFrame, line: int) -> None:
         self._frame = frame
@@ -316,7 +316,7 @@ def _new_symbol(frame: TracedFrame, number: int) -> Tracker:
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 STATIC, SYMBOLIC = "static", "symbolic"
-"""What a size can be set to: ``x.shape[0] = symbolic``."""
+"""Names that the user can assign to a size: ``x.shape[0] = symbolic``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,8 +332,8 @@ class SizeChange:
 def size_change(frame: TracedFrame, tensor: Tensor, source: str | None, dimension: int, wanted: object) -> SizeChange:
     """Return the change of an input that makes a tensor's size ``wanted``: ``STATIC``, ``SYMBOLIC`` or its number.
 
-    ``tensor`` is the FakeTensor, or the call's tensor if Dynamo has not made one yet; ``source`` is Dynamo's source of
-    an input, None for a computed tensor.
+    ``tensor`` is the FakeTensor, or the call's own tensor if Dynamo has made no FakeTensor yet. ``source`` is Dynamo's
+    source of an input, None for a computed tensor.
 
     Raises:
         CannotChange: that is impossible; the text says why.
@@ -403,7 +403,7 @@ _BLOCKS = frozenset({"FOR_ITER", "SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WIT
 
 
 def blocks_around(frame: TracedFrame, index: int) -> object:
-    """Return keys of the loops, ``with`` and ``try`` blocks around an instruction."""
+    """Return a key of all loops, ``with`` and ``try`` blocks around an instruction. Equal keys: the same blocks."""
     raw = frame.translator.instructions
     opened = tuple(
         at for at, each in enumerate(frame.instructions) if each.name in _BLOCKS and at < index < each.target

@@ -1,4 +1,4 @@
-"""Finds the present call of a compiled function on a held thread, with its arguments. Runs on that thread."""
+"""Finds the running call of a compiled function on a held thread, with its arguments. Runs on that thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 
 @dataclass(frozen=True)
 class HeldCall:
-    """A call that has begun, or is about to."""
+    """A call that has begun or is about to begin."""
 
     call: CachedCall
     is_full_graph: bool = False
@@ -28,7 +28,7 @@ class HeldCall:
 def held_call(top: types.FrameType) -> HeldCall | None:
     """Return the innermost call of a compiled function on the stack of ``top``, or None.
 
-    After a graph break it is the whole call: its generated code has called the resume function.
+    After a graph break, return the whole call, whose generated code has called the resume function.
     """
     resumed: str | None = None
     try:
@@ -73,7 +73,7 @@ def _running_call(frame: types.FrameType, original: types.CodeType) -> CachedCal
 
 
 def compiled_call(compiling: FrameCompile) -> HeldCall | None:
-    """Return the call for which a compile begins; None for a part of one after a graph break."""
+    """Return the call for which a compile begins; None if the compile is of the part after a graph break."""
     frame = compiling.frame
     if resume_function(compiling.code) is not None or frame is None:
         return None

@@ -11,10 +11,10 @@ from dynamo_dap.debuggee.values.model import WriteRefused
 
 
 def jump_in(frame: TracedFrame, facts: CodeFacts, path: str, line: int) -> Jump:
-    """Return the start of ``line`` in the function, from which the trace can continue.
+    """Return the jump to the start of ``line`` in the function.
 
     Raises:
-        WriteRefused: it cannot continue there; the text says why.
+        WriteRefused: the trace cannot continue there; the text says why.
     """
     name = user_function_name(frame.code)
     target = facts.first_of_line(line) if path == frame.path else None
@@ -25,7 +25,7 @@ def jump_in(frame: TracedFrame, facts: CodeFacts, path: str, line: int) -> Jump:
     here = frame.index
     begin = all(map(facts.begins_statement, (line, frame.line)))
     if not begin or facts.first_of_line(frame.line) != here:
-        raise WriteRefused("a jump goes from the beginning of one statement to the beginning of another")
+        raise WriteRefused("a jump can only start and end at the beginning of a statement")
     if blocks_around(frame, here) != blocks_around(frame, target):
         raise WriteRefused(f"line {line} is in another block: a jump neither enters nor leaves a loop, 'with' or 'try'")
     return Jump(line, target)

@@ -1,10 +1,10 @@
-"""Tries fixes of a graph break that data causes, while the thread is held there: the scope *Fixes*.
+"""Tries fixes for a graph break that depends on data, while the thread is held there: the scope *Fixes*.
 
 The call is traced again in isolation with each fix in place: ``torch._check`` before the line, as if the function
 contained it there; the branch not taken, as with ``guard_or_false``; the function's code with ``torch.cond``; or a
-setting of torch for this trace only. The trace continues from there to its end or to the next graph break. If that is
-another condition on data, the check that holds in this call is tried as well. Runs on the held tracing thread, under
-Dynamo's compile lock; nothing here outlives the scope.
+setting of torch for this trace only. The trace continues from there to its end or to the next graph break. If another
+condition on data causes that break, the check that holds in this call is tried as well. Runs on the held tracing
+thread, under Dynamo's compile lock; nothing here outlives the scope.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Change:
-    """A fix other than a check: it has to get the trace past a line."""
+    """A fix other than a check. It helps if the trace gets past a line."""
 
     effect: str
     around: Callable[[TrialRun], AbstractContextManager[None]]
@@ -254,7 +254,7 @@ class Remedies:
     def _rows_of_number(
         self, frame: TracedFrame, call: CachedCall, place: _Place, number: DataDependence
     ) -> list[Variable]:
-        """Try to promise the number that it is in this call: only that lets the trace continue."""
+        """Try a check that the number is the one of this call: no other check lets the trace continue."""
         value = _value(frame, str(number.user_condition), self._host)
         if value is None or _is_loop(place, ("while ", "elif ")):
             return [Variable("(none)", Value("no check can come before the line", kind="virtual"))]

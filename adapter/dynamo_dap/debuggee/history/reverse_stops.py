@@ -1,8 +1,8 @@
 """Finds the stops of steps through a trace's history: breakpoints, data breakpoints, exceptions.
 
 A reverse step visits the trace's stops in reverse order. For data breakpoints it compares the values in the trace's
-log, so that breakpoints stop as well that were set after the change. Runs on the tracing thread. An instance lives for
-one stop, or for one walk through a saved trace.
+log, so a breakpoint that was set after the change stops as well. Runs on the tracing thread. An instance lives for one
+stop, or for one walk through a saved trace.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The entry's guards hold for each of its calls, so the trace's results hold as well. A later call is not traced again:
 its own objects replace those of the traced call in the saved trace. They are found by their sources, as the compiled
-code finds them. Between two calls the trace holds no object of the program. The tracing thread makes it, and any thread
-that makes a later call may use it. It lives as long as the facts about the cache entry.
+code finds them. Between two calls the trace holds no object of the program. The tracing thread makes the trace, and any
+thread that makes a later call may use it. The trace lives as long as the facts about the cache entry.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
 """Types whose objects live as long as the program if globals lead to them."""
 _PERMANENT = (bool, int, float, complex, str, bytes, *_OF_MODULES)
-"""Types whose objects a tracker may keep: guards require equal ones in each call."""
+"""Types whose objects a tracker may keep: guards require equal objects in each call."""
 
 
 _WITHOUT_EXPRESSION = frozenset({"LocalCellSource"})
@@ -79,7 +79,7 @@ class CallObjects:
     versions: Sequence[int | None]
     """The versions of ``inputs``; None for each unless ``has_program_run``."""
     state: Sequence[Callable[[], None]]
-    """Restore the call's initial random states and switches of torch; empty unless ``has_program_run``."""
+    """Functions that restore the call's initial random states and torch's switches, if ``has_program_run``."""
 
 
 class TraceDependent(Protocol):
@@ -319,7 +319,7 @@ class SavedTrace:
 
 def _is_permanent(value: object) -> bool:
     torch = sys.modules["torch"]
-    # The tracker holds an operator, but its source finds a function, such as ``checkpoint``.
+    # An operator's tracker holds the operator, but its source leads to a function, such as ``checkpoint``.
     return is_one_of(value, (*_PERMANENT, torch._ops.OperatorBase))
 
 

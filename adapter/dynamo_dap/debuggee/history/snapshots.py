@@ -29,7 +29,7 @@ PUSHED: Mapping[str, int] = {
     "PUSH_NULL": 1,
     "RESUME": 0,
 }
-"""How many values such an instruction pushes, by default; see ``only_pushes``."""
+"""How many values each of these instructions pushes; ``only_pushes`` has the exceptions."""
 QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES", "POP_TOP", "STORE_FAST", "SWAP"})
 """Instructions that change only the stack and variables, and continue in the same function."""
 NO_PROGRESS: Mapping[str, object] = {}
@@ -97,7 +97,7 @@ class PastSizes:
     """Dynamo's facts about sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
 
     version: tuple[int, ...]
-    """The environment's version, and its ranges, which change without a new version."""
+    """The environment's version, and the ids of its ranges, which change without a new version."""
     guards: list[object]
     replacements: dict[object, object]
     ranges: dict[object, object]
@@ -139,14 +139,14 @@ class Snapshot(NamedTuple):
 
 
 _COUNTS = 5
-"""How many numbers ``_counts`` has for each trace."""
+"""How many numbers ``_counts`` has for each ``PastTrace``."""
 _LOADS = frozenset(name for name in PUSHED if name.startswith("LOAD_FAST"))
 
 
 def only_pushes(instruction: Instruction, own: Mapping[str, Any], *, is_inlined: bool) -> bool:
     """Return whether an instruction, one of ``PUSHED`` with a line, only pushes values on the stack.
 
-    ``own`` are the interpreter's fields before it.
+    ``own`` are the interpreter's fields before the instruction.
     """
     if instruction.opname in _LOADS:
         variable = instruction.argval
@@ -168,7 +168,7 @@ def where(translator: Translator, instruction: Instruction) -> tuple[int, Any, i
 
 @cache
 def _marks() -> dict[type, object]:
-    """Return the tracker to store for all trackers of a type: the NULLs on value stacks are alike."""
+    """Return, by type, one tracker to store for all trackers of the type: all NULLs on value stacks are alike."""
     null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
     return {} if null is None else {null: null()}
 
@@ -212,7 +212,7 @@ class Snapshots(Sequence[Snapshot]):
     """Snapshots, oldest first. A trace has thousands, and each mostly equals the one before.
 
     So each field of all snapshots is one list or array: with one object per snapshot, garbage collection took longer
-    than the snapshots. They are numbered from the first one ever.
+    than taking the snapshots. Numbers count from the first snapshot ever added.
     """
 
     def __init__(self, forgotten: int = 0) -> None:
@@ -286,7 +286,7 @@ class Snapshots(Sequence[Snapshot]):
             self._left[number] = left
 
     def note(self, stack: Sequence[object], variables: dict[str, object]) -> None:
-        """Note the stack and the variables; unchanged ones are the same objects."""
+        """Note the stack and the variables. Unchanged variables are the same dictionary as before."""
         self._noted.append(self.forgotten + len(self.instructions) - 1)
         shared = self._shared
         self._stacks.add([shared.get(type(each), each) for each in stack])
@@ -315,7 +315,7 @@ class Snapshots(Sequence[Snapshot]):
 
     def note_trace(self, trace: PastTrace) -> None:
         """Note the shared state of the trace, which differs from that of the snapshot before."""
-        # The change may precede the last partial snapshots, so it applies from the snapshot after the last full one.
+        # The change may precede the latest partial snapshots, so it applies right after the previous full snapshot.
         number = self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten
         innermost, effects = trace.graphs[-1], trace.effects
         self._traced.append(number)
@@ -327,7 +327,7 @@ class Snapshots(Sequence[Snapshot]):
             self._graphs[number] = trace.graphs
 
     def forget(self, count: int) -> None:
-        """Forget the oldest snapshots. More must follow, and the last one must be full."""
+        """Forget the ``count`` oldest snapshots. Others must remain, and the last one must be full."""
         del self.instructions[:count]
         self.forgotten += count
         gone = bisect_left(self._noted, self.forgotten)

@@ -38,10 +38,10 @@ from dynamo_dap.debuggee.torch_api.traced.translator import running_translators,
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import source_name, unwrapped
 
 MAXIMUM_SNAPSHOTS = 50_000
-"""Above this number, the oldest are forgotten, ``_FORGOTTEN_AT_ONCE`` at a time."""
+"""Above this number, the oldest snapshots are forgotten, ``_FORGOTTEN_AT_ONCE`` at a time."""
 _FORGOTTEN_AT_ONCE = 5_000
 MAXIMUM_COPIED = 4_000_000
-"""Maximum number of copied items of containers; above it, all earlier snapshots are forgotten."""
+"""Maximum number of copied container items; above it, all earlier snapshots are forgotten."""
 _GENERATOR = 0x20 | 0x80 | 0x200
 """``co_flags`` of generators and coroutines (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR)."""
 _CONTAINERS = frozenset({list, dict, set, deque, defaultdict})
@@ -143,14 +143,14 @@ class StateLog:
         """Make the last snapshot a full one."""
         depth, self._depth = self._depth, None
         if depth is not None:
-            assert self._translator is not None, "it is of a function"
+            assert self._translator is not None, "a snapshot has a function"
             own = self._translator.__dict__
             self._is_quiet = False
             self._add(own, own["stack"][:depth])
 
     def _add(self, own: dict[str, Any], stack: list[object]) -> None:
         snapshots = self._snapshots
-        # Trackers are equal only to themselves.
+        # A tracker is equal only to itself, so this compares identities.
         if self._locals is None or self._locals != own["symbolic_locals"]:
             self._locals = dict(own["symbolic_locals"])
         snapshots.note(stack, self._locals)
@@ -195,7 +195,7 @@ class StateLog:
         if known.graphs == graphs:
             graphs = known.graphs
         effects_then = known.effects
-        # Torch compares these by value.
+        # Torch compares ``SideEffects`` by value.
         if effects_then.effects is not effects or effects_then[1:] != (tracked, saved):
             effects_then = PastEffects(effects, tracked, saved)
         is_same = graphs is known.graphs and effects_then is known.effects and sizes is known.sizes
@@ -230,9 +230,9 @@ class StateLog:
         return tuple([_frame_now(each) for each in gone if _is_generator(each)])
 
     def _empty(self, translator: Translator) -> None:
-        """Replace unused containers of ended functions by shared ones.
+        """Replace the unused containers of an ended function by shared ones.
 
-        Only the log holds them, and the garbage collector would scan a dozen containers per function.
+        Otherwise the garbage collector would scan a dozen containers for each function in the log.
         """
         if _is_generator(translator):
             return
@@ -320,7 +320,7 @@ class StateLog:
             yield snapshot.frames[0].stack
 
     def lazy_fields(self) -> Iterator[dict[str, object]]:
-        """Yield fields of values before they were realized."""
+        """Yield the fields that lazy values had before Dynamo realized them."""
         for change in self._changes:
             yield from change.holders()
 
@@ -365,7 +365,8 @@ class StateLog:
     def show(self, index: int | None, *, as_result: bool = False) -> None:
         """Restore a snapshot's state in the trace; None for the present state.
 
-        With ``as_result``, the state after the previous instruction: the snapshot's own is not fetched yet.
+        With ``as_result``, restore the state before Dynamo fetches the snapshot's instruction: right after the previous
+        one.
         """
         self._shown = None if index is None else (index, as_result)
         if self._present is None:
@@ -520,7 +521,7 @@ class _Present:
         swap.callback(restore_values, output, set_values_aside(output))
 
     def _cut(self, then: PastGraph) -> None:
-        """Unlink the nodes added since. They need not be the last ones: inputs always come first in a graph."""
+        """Unlink the nodes added since ``then``. They need not be the last ones: inputs come first in a graph."""
         graph = then.tracer.graph
         count = graph._len
         if count == then.nodes:

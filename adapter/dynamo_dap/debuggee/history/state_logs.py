@@ -165,7 +165,7 @@ class StateLogs(CompileObserver):
     def want(self, wanted: bool) -> None:
         """Begin or stop observing in-place changes of traces. Runs on any thread."""
         ended = {CompileObserver.compile_ended}
-        # A log that nobody closes would keep the trace alive.
+        # Without this event nobody closes the log, which would keep the trace alive.
         wanted = wanted and not HOOKS.problems(ended)
         HOOKS.want(self, ended if wanted else ())
         self._is_wanted = wanted and STATE_LOG.problem is None
@@ -226,7 +226,7 @@ class StateLogs(CompileObserver):
     def _store_abandoned(self) -> Attempt | None:
         """Keep the abandoned attempt; return the attempt before it."""
         attempt = self._running
-        assert attempt is not None, "there was one"
+        assert attempt is not None, "a restart follows an attempt"
         self._earlier.append((threading.get_ident(), attempt))
         while len(self._earlier) > _MAXIMUM_ATTEMPTS:
             self._close(self._earlier[0][1])
@@ -265,7 +265,7 @@ class StateLogs(CompileObserver):
     def take_unsaved(self, code: types.CodeType) -> bool:
         """Return whether ``code`` came from this thread's last trace, which ended at a break and was not kept.
 
-        The next call returns false.
+        A second call returns false.
         """
         unkept: int | None = getattr(self._of_call, "unkept", None)
         self._of_call.unkept = None
@@ -341,7 +341,7 @@ class StateLogs(CompileObserver):
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Set this trace aside for another one on the same thread."""
+        """Set the thread's trace and its history aside while another trace runs inside this context."""
         known = self._running, self._log, self._attempt, self._thread, self._has_gap, self._earlier
         self._running = self._log = self._attempt = CHANGES.log = None
         self._earlier = []

@@ -1,7 +1,7 @@
 """Steps through a held trace's history: backwards, and forwards again to the present.
 
-The trace's log (``history.state_log``) has its state at every line. A step back restores one of these states, and the
-thread is held there as usual; before Dynamo continues, the present state is restored. Runs on the tracing thread; a
+The trace's log (``history.state_log``) has its state at each instruction. A step back restores one of these states, and
+the thread is held there as usual. Before Dynamo continues, the present state is restored. Runs on the tracing thread; a
 ``TraceHistory`` lives as long as its log.
 """
 
@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoppingEvent:
-    """An event of an earlier instruction that stops."""
+    """An earlier instruction's event that ends a step."""
 
     reason: str
     """DAP's ``stopped.reason``."""
@@ -52,7 +52,7 @@ class StoppingEvent:
     hit: Sequence[int] = ()
     """The ids of the breakpoints that cause the stop."""
     as_result: bool = False
-    """Whether to show the state after the instruction instead of the one before."""
+    """Whether to show the state after the instruction instead of the state before it."""
 
 
 class Stops(Protocol):
@@ -84,7 +84,7 @@ class Destination:
     remark: str | None = None
     event: StoppingEvent | None = None
     is_beginning: bool = False
-    """Whether nothing precedes it."""
+    """Whether it is the beginning of the history."""
 
     @classmethod
     def at(cls, at: int, reason: str, hit: Sequence[int] = (), remark: str | None = None) -> Destination:
@@ -113,7 +113,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class _Begins:
-    """The statement or line that begins at a snapshot."""
+    """Whether a line or a statement begins at a snapshot."""
 
     line: bool = False
     continues_statement: bool = False
@@ -133,9 +133,9 @@ class TraceHistory:
         self._begins: dict[int, _Begins] = {}
         self._depths: dict[int, dict[int, int]] = {}
         self._visits: defaultdict[tuple[int, int | None], list[int]] = defaultdict(list)
-        """Snapshots by the identity of their function's interpreter and by line: a trace has thousands of both.
+        """Snapshots by the identity of their function's interpreter, and by line.
 
-        Without a line: all snapshots of that run of the function.
+        With None as the line: all snapshots of that run of the function.
         """
         self._lines: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         """Snapshots by file and line."""
@@ -144,7 +144,7 @@ class TraceHistory:
         self.events: dict[int, list[Event]] = {}
         """Events that stopped the trace, or could have, by the number of the instruction's snapshot."""
         self.stopped: dict[int, set[int]] = {}
-        """The ids of breakpoints that stopped it at a snapshot when that was the present."""
+        """By snapshot: the ids of the breakpoints that stopped the trace there when the snapshot was the present."""
 
     @property
     def identity(self) -> CompileIdentity:
@@ -363,7 +363,7 @@ class TraceHistory:
         return None
 
     def back(self, place: Place, step: Step, stops: Stops) -> Destination:
-        """Return the destination of a step back, at most the beginning."""
+        """Return the destination of a step back: the beginning, or later."""
         if step.kind is StepKind.RESTART_FRAME:
             return self._restart(place.at, step.target)
         if step.kind is StepKind.TO_SNAPSHOT:

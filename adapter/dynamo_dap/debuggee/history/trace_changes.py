@@ -113,7 +113,7 @@ class _PastIterator:
         self._left = length_hint(iterator)
 
     def again(self) -> object:
-        """Return an iterator at the position; its object has its old state."""
+        """Return a new iterator at the position. The dictionary or set must have its old contents again."""
         over = {} if self._over is None else self._over
         views: dict[type, Any] = {_ITERATORS[1]: dict.values, _ITERATORS[2]: dict.items}
         iterator = iter(views.get(self._kind, lambda over: over)(over))
@@ -178,7 +178,7 @@ _CONTAINERS = frozenset({dict, list, set, deque})
 
 
 def _own_fields(fields: dict[str, object]) -> dict[str, object]:
-    """Return a tracker's fields, without those that hold the program's objects, which never change."""
+    """Return a tracker's fields, except those that hold the program's objects: these fields never change."""
     return {name: value for name, value in fields.items() if name not in _OF_THE_PROGRAM}
 
 

@@ -46,7 +46,7 @@ class TraceStops:
 
     @property
     def visits(self) -> ProgressOfTraces:
-        """The progress of traces whose visits count together with the running one's."""
+        """The progress of the traces whose visits are counted together with those of the running trace."""
         return current_run().traces or self._traces
 
     def unreported(self, breakpoints: Sequence[LineBreakpoint], point: TracePoint) -> list[LineBreakpoint]:
@@ -153,7 +153,7 @@ class TraceStops:
             attempts.present.history.show(None)
 
     def _has_no_cause(self, history: TraceHistory, reason: str, at: int, point: TracePoint) -> bool:
-        """Return whether nothing would stop the thread here now. It had stopped here for ``reason``."""
+        """Return whether nothing would stop the thread here now, where it had stopped for ``reason``."""
         return reason not in ("exception", "data breakpoint") and not self._stops_of(history).hits(at, point)
 
     def _present_stop(self, stop: Stop, remark: str | None) -> Stop:

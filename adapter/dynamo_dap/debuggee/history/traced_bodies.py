@@ -1,9 +1,9 @@
-"""Keeps a higher-order operator's body trace before torch turns it into an operand.
+"""Keeps the trace of a higher-order operator's body as it was before torch made an operand of it.
 
-At the end of the body of ``torch.cond``, checkpointing, ``map`` and others, torch rebuilds its graph (inputs are
+At the end of the body of ``torch.cond``, checkpointing, ``map`` and others, torch rebuilds the body's graph (inputs are
 ordered, replaced and added) and binds the body's results to the operator's. For steps back into the body, this module
-keeps its graph and values after its last instruction. Runs on the tracing thread; lives as long as the trace's log
-(``state_log``).
+keeps the graph and the values that the body had after its last instruction. Runs on the tracing thread; lives as long
+as the trace's log (``state_log``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BodyGraph:
     """A body's nodes, their order and operands, and its captured values."""
 
     def __init__(self, tracer: Tracer, also: Iterable[Node] = ()) -> None:
-        """Copy the graph of ``tracer`` (torch's ``SubgraphTracer``), and the state of ``also``, removed nodes."""
+        """Copy the graph of ``tracer`` (torch's ``SubgraphTracer``), and the state of the removed nodes ``also``."""
         self._tracer = tracer
         self._order = list(tracer.graph.nodes)
         self._nodes = [_note(each) for each in {**dict.fromkeys(self._order), **dict.fromkeys(also)}]

@@ -104,9 +104,9 @@ class ChangedRun(ReplayRun):
         self.has_reached_place = self._is_over = False
         self.refused: str | None = None
         self.next: tuple[Sequence[ChangesAt], Place, RequestedChange] | None = None
-        """The user's next change, made at a stop of this run: another run makes it."""
+        """The user's next change, requested at a stop of this run. Another run makes it."""
         self._done: set[tuple[int, int]] = set()
-        """Changes made: attempt, position."""
+        """The attempt and position of each change that was made."""
         self.is_kept = False
         """Whether the program's call runs the changed graph."""
         self.made_code = MadeCode(lambda: self.is_kept)
@@ -167,13 +167,13 @@ class ChangedRun(ReplayRun):
             raise CannotChange("a trace can be changed only where a line begins: step to one, or back to one")
         self._done.add(key)
         chain = frame.with_callers()
-        # What Dynamo traces meanwhile does not belong to the function.
+        # The instructions that Dynamo traces for the assignment do not belong to the function.
         with self._host.holding(), replaying(SilentRun(self.call)):
             for each in (one for one in changes.assigned if not one.sizes):
                 assign(chain[each.depth], each.text)
 
     def held(self, frame: TracedFrame) -> str:
-        """Answer the request for the last change, which is made now."""
+        """Answer the request for the last change, which has just been made."""
         asked = self._asked
         if asked is None:
             return "changed"
@@ -187,7 +187,7 @@ class ChangedRun(ReplayRun):
         try:
             with self._host.holding():
                 return evaluate(frame.with_callers()[depth], change.shown, "watch", console=self._host.print)
-        except Exception as problem:  # noqa: BLE001  (it is assigned, whatever showing it raises)
+        except Exception as problem:  # noqa: BLE001  (the assignment is made, even if its value cannot be shown)
             return Value(f"not available: {problem}")
 
     # -- requests at a stop in it ------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class WhatIfs(CompileObserver):
     def _with(
         self, changes: Sequence[ChangesAt], change: Assignment | Jump, origin: object
     ) -> tuple[Sequence[ChangesAt], Place]:
-        """Return the changes before ``origin`` with this one, and its place."""
+        """Return the changes up to ``origin`` including ``change``, and the place of ``change``."""
         if not isinstance(origin, Origin) or origin.position < 0:
             raise CannotChange("this trace was not followed from its beginning: set a breakpoint in it, and run again")
         place = Place(origin.identity.attempt, origin.position, origin.frame.code, origin.index)
@@ -326,7 +326,7 @@ class WhatIfs(CompileObserver):
                 reported.code = self._host.compiles.readable_code(name, graph)
             frame = running_frame(sys._getframe())
             if not branch.is_kept and frame is not None:
-                frame.end_trace()  # there is nothing to make code for
+                frame.end_trace()  # nothing will run the graph, so no code is needed
 
         sizes = [size for one in branch.made for each in one.assigned for size in each.sizes]
         try:
@@ -345,7 +345,7 @@ class WhatIfs(CompileObserver):
     def _end(self, branch: ChangedRun, problem: str | None) -> None:
         """End a trace with changes. The program's graph is known now, or at the end of the compile."""
         reported = self._host.what_if
-        assert reported is not None, "it has been traced"
+        assert reported is not None, "``_trace`` has set it"
         reported.is_over, reported.problem = True, problem
         made = branch.made_code
         if not branch.call.is_compiled_now:

@@ -25,7 +25,7 @@ class CodeFacts:
         starts = _line_starts(instructions)
         entries = [index for index in starts if _is_entry_only(instructions, index, starts)]
         self.line_starts = frozenset(starts) - frozenset(entries)
-        """Where a user line begins, also after a backward jump; without CPython's hidden entry operations."""
+        """Indices where a user line begins, also after a backward jump; without CPython's hidden entry operations."""
         self.first_line_start = min(self.line_starts, default=-1)
         self._first_of_line: dict[int, int] = {}
         for index in sorted(self.line_starts, reverse=True):
@@ -36,11 +36,11 @@ class CodeFacts:
         self._statement_starts = _statement_starts(code)
 
     def is_resume_prologue(self, index: int) -> bool:
-        """Return whether an instruction restores a resume function's state, and so belongs to no user line."""
+        """Return whether an instruction is at the beginning of a resume function, before any user line."""
         return index <= self._resume_prologue_mark
 
     def begins_line(self, index: int, came_from: int) -> bool:
-        """Return whether a user's line begins at ``index``, coming from instruction ``came_from`` (-1: elsewhere).
+        """Return whether a user's line begins at ``index``, coming from instruction ``came_from`` (-1: none).
 
         As in CPython's line events, a line begins again only after a backward jump.
         """
@@ -62,8 +62,8 @@ class CodeFacts:
         """Return whether control only returns to the line at ``index`` within a statement.
 
         That happens at a call whose arguments have their own lines, and at the exit of a ``with``. The value stack is
-        then deeper (``depth``) than when the line began. ``depths`` stores the depth of each line; query in execution
-        order.
+        then deeper (``depth``) than when the line began. ``depths`` stores the depth of each line, so call this in
+        execution order.
         """
         known = self._depth_of_line if depths is None else depths
         if index == self._first_of_line.get(line):
@@ -87,9 +87,9 @@ def _line_starts(instructions: Sequence[TracedInstruction]) -> list[int]:
 
 
 def _resume_prologue_mark(instructions: Sequence[TracedInstruction]) -> int:
-    """Return where a resume function begins to restore its state, -1 in any other function.
+    """Return where a resume function begins to restore its state; -1 in any other function.
 
-    It then sets a local variable, the mark (torch/_dynamo/resume_execution.py).
+    There it sets a local variable, the mark (torch/_dynamo/resume_execution.py).
     """
     for index, instruction in enumerate(instructions):
         if instruction.value == "__is_tracing_resume_prologue":

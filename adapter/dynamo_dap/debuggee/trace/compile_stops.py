@@ -1,7 +1,7 @@
 """Stops at events instead of lines: graph breaks, recompiles, backend failures, specializations, guards, CUDA graphs.
 
-Each is an exception filter of the client. Part of the compile-time engine; runs on the compiling thread. A restarted
-analysis repeats events: an event stops once in each compile.
+Each kind of event is an exception filter of the client. Part of the compile-time engine; runs on the compiling thread.
+A restarted analysis repeats events, so an event stops only once in each compile.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class CompileStops(CompileObserver):
 
     @property
     def are_lines_wanted(self) -> bool:
-        """Return whether an active filter needs the trace's history, to step back to where a number was made."""
+        """Return whether an active filter needs the trace's history, for steps back to where a number was made."""
         filters = self._host.breakpoints.exception_filters
         return self._host.options.compile_time and not _WITH_HISTORY.isdisjoint(filters)
 
@@ -244,7 +244,7 @@ class CompileStops(CompileObserver):
             return
         if self._host.options.just_my_code and not is_user_file(frame.path):
             return
-        # Each function between the raise and the handler reports it again.
+        # Each function between the raise and the handler reports the exception again.
         self._of(compiling).raised = exception
         error = error_being_raised(frame)
         if error is None or not is_caught_in_trace(frame.running(sys._getframe()), error.kind):
@@ -264,7 +264,7 @@ class CompileStops(CompileObserver):
         if not met:
             return
         self._host.eager_debugger.stopped_for(exception, met)
-        # If graph breaks are errors, the thread may have stopped for it already.
+        # If graph breaks are errors, the thread may have stopped for this exception already.
         if self._of(compiling).place != _where(innermost) and self._is_new(compiling, (RAISED, *_where(innermost))):
             break_mode = "unhandled" if UNCAUGHT in met else "always"
             self._stop_trace(innermost, replace(user_error(error, exception), break_mode=break_mode), filters=met)
@@ -301,7 +301,7 @@ class CompileStops(CompileObserver):
         self._stop_before(RECOMPILE, compiling, raised, names, list(zip(failures, entries, strict=False)))
 
     def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
-        """Stop: the function will run eagerly."""
+        """Stop before a function that exceeds a limit of torch, and therefore runs eagerly."""
         if compiling.frame is not None and self._is_on(LIMIT):
             self._stop_before(LIMIT, compiling, limit_reached(compiling, limit), {"__limit__": limit})
 
@@ -386,7 +386,7 @@ class CompileStops(CompileObserver):
         top = frame_of_caller(sys._getframe())
         if top is None:
             self._host.print(f"{raised.headline}\n{raised.text}\n", "important")
-        # A condition must not read the frame's locals: that keeps outputs alive before Python 3.13.
+        # A condition must not read the frame's locals: before Python 3.13, that keeps outputs alive.
         elif self._holds(name, lambda condition: is_true_python(condition, top.f_globals, names)):
             self._host.hold(
                 Stop(

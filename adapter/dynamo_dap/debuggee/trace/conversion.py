@@ -1,10 +1,10 @@
 """Converts trackers to Python values with which an expression can compute.
 
-Constants are themselves; tensors are FakeTensors and symbols SymInts, or both are the real values of this call;
-containers are copies. An object of a user's class is used as it is, unless the traced code changed it or an object
-inside it: its methods would see the old values. Then the changed object and all objects that lead to it are copied,
-with the pending changes applied. A value that only Dynamo models (an iterator, a context manager) has a placeholder
-that cannot be advanced or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
+Constants stay as they are, and containers are copied. Tensors become FakeTensors and symbols SymInts, or both become
+the real values of this call. An object of a user's class is used as it is, unless the traced code changed it or an
+object inside it: its methods would see the old values. Then the changed object and all objects that lead to it are
+copied, with the pending changes applied. A value that only Dynamo models (an iterator, a context manager) becomes a
+placeholder that cannot be advanced or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.values.type_facts import instance_dictionary, is_python
 
 _COPIED: tuple[type, ...] = (list, dict, set, tuple, collections.deque)
 _MOST_ITEMS = 10_000
-"""Real containers with more items are used as they are, not copied."""
+"""Real containers with more items are not copied."""
 _MOST_OBJECTS = 50_000
 """How many objects are searched for changes. A bigger structure is refused: it might be shown with old values."""
 
@@ -62,7 +62,7 @@ class Converter:
         """Return the Python value of a tracker, a form, or a real object.
 
         Raises:
-            EvaluationError: it has none; the text says why.
+            EvaluationError: the value has none; the text says why.
         """
         if is_form(value):
             return form_family(value).converted(value, None, self)
@@ -83,7 +83,7 @@ class Converter:
         """Check that the expression has not changed a copy of the program's object.
 
         Raises:
-            EvaluationError: it has.
+            EvaluationError: it has changed one.
         """
         for copied, marks in self._copies:
             if _marks(copied) != marks:

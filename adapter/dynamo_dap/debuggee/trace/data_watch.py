@@ -93,7 +93,7 @@ def state_of(frame: TracedFrame, name: str, before: VariableState | None = None)
     is_touched = is_tracker(value) and not is_unrealized(value)
     contents = tuple(_contents(frame, value)) if is_touched else None
     if before is not None and before.value is value and _are_same(before.contents, contents):
-        # Nearly always equal: formatting a value takes longer than everything else here.
+        # The usual case. Formatting a value takes longer than everything else here.
         return before
     return VariableState(value, contents, TracedView(frame).value(tracker).text)
 

@@ -79,8 +79,8 @@ def evaluate(
     to ``console``.
 
     Raises:
-        EvaluationError: it has no value; the text says why.
-        Exception: the expression's own.
+        EvaluationError: the expression has no value; the text says why.
+        Exception: the expression raised it.
     """
     evaluation = _Evaluation(frame, scratch if scratch is not None else {}, console, reports=context == "repl")
     parsed = parse(expression, statements_allowed=context == "repl")
@@ -102,7 +102,7 @@ def evaluate_to_python(frame: TracedFrame, expression: str, names: dict[str, obj
     ``names`` can be used besides those of the frame.
 
     Raises:
-        EvaluationError: it has no value, or no truth while tracing; the text says why.
+        EvaluationError: the expression has no value, or no truth while tracing; the text says why.
     """
     evaluation = _Evaluation(frame, names or {}, lambda text: None)
     return evaluation.compute(parse(expression, statements_allowed=False), finish=_settled)
@@ -114,8 +114,8 @@ def evaluate_to_tensor(
     """Return the tensor that ``expression`` gives in this call, with its data.
 
     Raises:
-        EvaluationError: it has none; the text says why.
-        Exception: the expression's own.
+        EvaluationError: the expression gives no tensor with data; the text says why.
+        Exception: the expression raised it.
     """
     evaluation = _Evaluation(frame, scratch, console)
     return evaluation.compute(parse(expression, statements_allowed=False), finish=_with_data)
@@ -140,10 +140,10 @@ def _with_data(value: object) -> object:
 
 
 def _revert(undo: Undo) -> list[str]:
-    """Restore the trace, and return the reverted changes as readable text.
+    """Revert the changes of the trace, and return them as readable text.
 
     Raises:
-        EvaluationError: it could not be restored.
+        EvaluationError: some change could not be reverted.
     """
     changes, left = undo.revert()
     if left:
@@ -177,7 +177,7 @@ class _Evaluation:
         if context == LOG_CONTEXT and current_run().call is not None:
             form = self.paths.form_of(value)
             if isinstance(form, NumberForm) and (number := hint_of(form.number)) is not None:
-                return present(number)  # symbols are the same at all lines of a cached call
+                return present(number)  # a symbol has the same number at all lines of a call
         return self._view.value(value, expression)
 
     def shown_result(self, result: object, text: str, expression: str | None, context: str) -> Value:
@@ -305,7 +305,7 @@ class _Evaluation:
 
 
 class _Names(dict[str, Any]):
-    """The names an expression sees; the frame's are converted when they are first read."""
+    """The names that an expression sees; the frame's variables are converted when they are first read."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class _Names(dict[str, Any]):
 
 
 class _OfThisThread(io.TextIOBase):
-    """A text stream that takes one thread's output, and passes other output on to the replaced stream."""
+    """A text stream that takes one thread's output, and passes all other output on to the replaced stream."""
 
     def __init__(self, original: Any, write: Callable[[str], None]) -> None:
         self._original = original

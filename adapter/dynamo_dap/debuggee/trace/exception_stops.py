@@ -3,8 +3,9 @@
 debugpy does not see these: Dynamo models the traced code's exceptions and passes them between the traced functions.
 Whether debugpy would have stopped in ordinary Python depends on the exception's handlers: in the traced functions, and
 in the Python code below them. A handler is found in the source, so that every version of Python gives the same answer;
-without the source nothing counts as caught. The module looks names up and calls no code of the program. An expression
-that has more than names and attributes is judged by its last name. Runs on the tracing thread, and keeps nothing.
+without the source, no exception counts as caught. The module looks names up and calls no code of the program. If a
+handler's type is not a dotted name but a longer expression, only its last name is compared. Runs on the tracing thread,
+and keeps nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def filters_met(
 ) -> frozenset[str]:
     """Return the filters that stop for an exception of ``kind`` that leaves the trace.
 
-    ``chain`` are the traced functions from the innermost out, none of which catches it; ``below`` is the Python frame
-    that called the compiled function.
+    ``chain`` has the traced functions, innermost first; none of them catches the exception. ``below`` is the Python
+    frame that called the compiled function.
     """
     if issubclass(kind, _IGNORED):
         return frozenset()
@@ -87,7 +88,7 @@ def _running(frame: types.FrameType | None) -> Iterator[_Running]:
     while frame is not None:
         code = frame.f_code
         if code.co_name == "_bootstrap_inner" and frame.f_globals.get("__name__") == "threading":
-            # The end of a thread: an exception here is reported and not caught.
+            # ``threading`` only reports an exception that ends a thread: that does not count as a handler.
             return
         if not is_debugger_file(code.co_filename) and not is_machinery(frame):
             yield _Running(code, frame.f_lineno or 1, (frame.f_locals, frame.f_globals))

@@ -142,7 +142,7 @@ def replace_paths(parsed: Parsed, follow: Callable[[ast.AST], object], missing: 
 
 
 def rename_calls(parsed: Parsed, names: dict[str, str]) -> None:
-    """Rename the builtins in ``names``, except where the program rebinds their names."""
+    """Rename calls of the builtins in ``names``, unless the parsed text binds their names itself."""
     trees: list[Any] = [*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())]
     bound = {name for tree in trees for name in names_bound(tree)}
     for node in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -192,7 +192,7 @@ def assignment(frame: object, target: str, value: str) -> Assignment:
     except SyntaxError as error:
         raise EvaluationError(f"not valid Python: {error.msg}") from None
     if len(body) != 1 or not isinstance(body[0], ast.Assign) or len(body[0].targets) != 1:
-        raise EvaluationError(f"'{target}' is nothing that can be assigned to")
+        raise EvaluationError(f"'{target}' cannot be assigned to")
     return Assignment(f"{target.strip()} = {value.strip()}", frame, target.strip())
 
 

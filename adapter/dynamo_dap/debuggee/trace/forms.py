@@ -337,7 +337,7 @@ _VIEWS: dict[str, Callable[[tuple[Any, ...]], object]] = {
     "dict_values": lambda items: dict(enumerate(items)).values(),
     "dict_items": lambda items: dict(items).items(),
 }
-"""Make a dictionary view from the items that it shows."""
+"""Functions that make a dictionary view from its items."""
 
 
 @family_for(SetForm)

@@ -127,7 +127,7 @@ class TracedFunction(Frame):
         raise ChangesTrace(assignment(self._frame, expression, value))
 
     def jump_to(self, path: str, line: int) -> Jump:
-        """Return the start of a line, from which the trace can continue."""
+        """Return the jump to the start of a line."""
         return jump_in(self._frame, CodeFacts(self._frame.code, self._frame.instructions), path, line)
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
@@ -201,7 +201,7 @@ class FunctionFrame(Frame):
         return Position(max(1, self._code.co_firstlineno))
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """Arguments, cache entries, globals."""
+        """Return the scopes with the arguments, the cache entries and the globals."""
         scopes = [ScopeOfFrame("Locals", Deferred(lambda: _values(self._locals)), "locals")]
         if self._failures:
             scopes.append(ScopeOfFrame("Cache Entries", Deferred(self._entries)))

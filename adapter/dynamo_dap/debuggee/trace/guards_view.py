@@ -61,7 +61,7 @@ def _guard(frame: TracedFrame, guard: GuardFacts) -> Value:
         if guard.name:
             text = guard.name if readable == guard.name else f"{readable}, for guards {guard.name}"
             parts.append(Variable("source", Value(text)))
-        inside = [] if guard.inside is None else [place_variable("asked for in", guard.inside)]
+        inside = [] if guard.inside is None else [place_variable("installed in", guard.inside)]
         return [*parts, *_place(guard.place), *inside]
 
     return Value(
@@ -89,7 +89,7 @@ def _location(place: Place | None) -> Location | None:
 
 
 _noted: dict[int, tuple[weakref.ref[object], dict[tuple[str, str], str]]] = {}
-"""Guard expressions of attempts whose program has continued since.
+"""Guard expressions of attempts, noted before the program continued.
 
 By the identity of the attempt, then by the guard's check and source.
 """

@@ -37,7 +37,7 @@ class Paths:
     """Follows paths in one paused frame."""
 
     def __init__(self, frame: TracedFrame, scratch: dict[str, object]) -> None:
-        """Keep the debugger's own names in ``scratch``."""
+        """Leave out the names in ``scratch``, which the user assigned in the debug console."""
         self._frame = frame
         self._scratch = scratch
 
@@ -158,7 +158,7 @@ def _attributes(frame: TracedFrame, path: str, scratch: dict[str, object]) -> di
         return kinds_in(scratch[path]) if path in scratch else {}
     form = paths.form_of(value)
     known = instance_dictionary(form.value) if isinstance(form, Known) else {}
-    # Show a traced value by its name: its content may be a tracker.
+    # Take no kind from a traced value: it may be a tracker.
     own = {name: known.get(name) for name in paths.attribute_names(value)}
     return kinds_of_members(form_family(form).python_class(form), own)
 

@@ -184,7 +184,7 @@ class ProgressOfTraces:
             thread.owed.clear()
 
     def expect_again(self) -> None:
-        """Report again what was reported too early: the user has stopped before it, and expects the breakpoints."""
+        """Report the visits again that were reported too early: the user has stopped before them, and expects them."""
         self._of_thread.owners = ()
         self._of_thread.owed.clear()
 
@@ -199,7 +199,7 @@ class ProgressOfTraces:
     def take_reported_by(self, frame: types.FrameType, breakpoints: Collection[int]) -> bool:
         """Return whether a trace reported one of ``breakpoints``, which ``frame`` reaches as ordinary Python.
 
-        It runs there because Dynamo has skipped its function, or a function that called it.
+        The frame runs as ordinary Python because Dynamo has skipped its function, or a function that called it.
         """
         if compile_identity().compile_id != UNKNOWN_COMPILE or not self.may_reach_reported(frame):
             return False
@@ -208,7 +208,7 @@ class ProgressOfTraces:
         return sum(self.take_reported(visit) for visit in reported.values()) > 0
 
     def final_visits(self) -> Counter[Visit] | None:
-        """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same."""
+        """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same visits."""
         progress = self._of_thread.progress
         return None if progress is None or not progress.abandoned_visits else progress.visits
 
@@ -238,12 +238,12 @@ class TracePoint:
 
     @property
     def begins_statement(self) -> bool:
-        """Whether a line begins here that does not merely continue a statement."""
+        """Whether a statement begins here."""
         return self.begins_line and not self.continues_statement and self.facts.begins_statement(self.line)
 
 
 class Decision(Enum):
-    """The decision on a line that a trace has reached."""
+    """What a trace does at a line that it has reached."""
 
     CONTINUE = "continue"
     ASK = "hold if a breakpoint, a step or a request to pause says so"
@@ -300,7 +300,7 @@ class TraceRun:
         self._silenced = compile_id
 
     def may_stop(self, identity: CompileIdentity) -> bool:
-        """Return whether anything stops in the trace."""
+        """Return whether the trace can stop."""
         return self.stops and self._silenced != identity.compile_id
 
 
@@ -329,7 +329,7 @@ _thread = _OfThread()
 
 
 def current_run() -> TraceRun:
-    """Return why the calling thread traces, or shows a trace."""
+    """Return the run of the trace that the calling thread makes or shows."""
     replay = current_replay()
     return replay if isinstance(replay, TraceRun) else _thread.own
 

@@ -1,6 +1,6 @@
 """Shows why the sizes of a traced tensor are static or dynamic: a row for each size, with the reasons below.
 
-The reasons are computed when the user opens the row; this adds no guard and no node. Runs on the held tracing thread.
+The reasons are computed when the user opens the row. That adds no guard and no node. Runs on the held tracing thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable
 
 
 def sizes_of_unused(frame: TracedFrame, tensor: Tensor, source: object) -> list[Variable]:
-    """Return the same row for an input that the trace has not used: Dynamo decides at its first use."""
+    """Return the same row for an input that the trace has not used: Dynamo decides on its sizes at the first use."""
     with metadata_reading():
         # A nested tensor has no sizes as a whole.
         dimensions = 0 if tensor.is_nested else tensor.dim()
@@ -69,7 +69,7 @@ def _rows(frame: TracedFrame, example: Any) -> Iterator[Variable]:
         elif is_symbolic(size):
             yield _computed_row(name, size, inputs, frame)
         else:
-            yield Variable(name, Value(f"{size}: no symbol is in it", kind="virtual"))
+            yield Variable(name, Value(f"{size}: contains no symbol", kind="virtual"))
 
 
 def _input_row(name: str, facts: SizeFacts) -> Variable:

@@ -151,6 +151,6 @@ def _ends_in_same_frame(step: Step, origin: Origin, point: TracePoint) -> bool:
     if step.granularity == "instruction":
         return True
     if step.granularity == "statement":
-        # That may be the origin's line again, if it is the whole body of a loop.
+        # The statement may be the origin's own, if that is the whole body of a loop.
         return point.begins_statement
     return point.begins_line and not (point.line == origin.line and point.index > origin.index)

@@ -1,4 +1,4 @@
-"""Finds the user's function in a trace that is in a library's code. Runs on the tracing thread."""
+"""Finds the user's function while Dynamo traces a library's code. Runs on the tracing thread."""
 
 from __future__ import annotations
 
