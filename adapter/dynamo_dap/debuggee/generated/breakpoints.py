@@ -1,11 +1,11 @@
 """Keeps breakpoints in generated code, and plans where each code object stops for them.
 
-``InstructionBreakpoints`` has those by address (``setInstructionBreakpoints``) and by line of a listing. They are set
-on the agent's reader thread and read on any; one that is set again unchanged keeps its id and hit count.
-``RunTimeLines`` has those of mode ``run-time``. A user's line is executed by instructions of the generated code, or by
-the compiled graph that these call; by none if Dynamo computed the line's result while tracing. Their state is updated
-after each change of code or breakpoints, on the thread that made it. ``Plans`` merges all of them for one code object;
-a plan is replaced, never changed.
+``InstructionBreakpoints`` has the breakpoints by address (``setInstructionBreakpoints``) and by line of a listing. They
+are set on the agent's reader thread and read on any thread. A breakpoint that is set again unchanged keeps its id and
+hit count. ``RunTimeLines`` updates the state of breakpoints of mode ``run-time`` after each change of code or
+breakpoints, on the thread that made the change. Instructions of the generated code execute a user's line, or the
+compiled graph that they call; nothing does if Dynamo computed the line's result while tracing. ``Plans`` merges all
+breakpoints of one code object; a plan is replaced, never changed.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class InstructionBreakpoints:
         """By the code's number and the form of its listing."""
         self._kept: dict[tuple[object, ...], LineBreakpoint] = {}
         self.version = 0
-        """Changes whenever the breakpoints do."""
+        """Grows with each change of the breakpoints."""
 
     def __bool__(self) -> bool:
         return bool(self._by_address or self._by_listing)
 
     def of(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
-        """Return the breakpoints of ``generated`` by instruction index: patched code keeps its earlier ones."""
+        """Return the breakpoints of ``generated`` and its earlier versions (patched code keeps them), by index."""
         at: dict[int, tuple[LineBreakpoint, ...]] = {}
         for number in {version.number for version in self._codes.versions(generated)}:
             of_forms = [self._by_listing.get((number, form), {}) for form in LISTING_FORMS]
@@ -66,7 +66,7 @@ class InstructionBreakpoints:
         return at
 
     def clear(self) -> None:
-        """Remove all: the client is gone."""
+        """Remove all breakpoints: the client is gone."""
         with self._lock:
             self._by_address, self._by_listing, self._kept = {}, {}, {}
             self.version += 1
@@ -108,8 +108,8 @@ class InstructionBreakpoints:
     ) -> list[Breakpoint]:
         """Replace the breakpoints on lines of a listing of ``generated``; return the answer for each, in order.
 
-        ``form`` is one of ``LISTING_FORMS``. The answers name no source: VS Code would turn one without a path into
-        another place than the shown one.
+        ``form`` is one of ``LISTING_FORMS``. The answers name no source: for a source without a path, VS Code would
+        move the breakpoint to another place.
         """
         answers: list[Breakpoint] = []
         by_index: dict[int, tuple[LineBreakpoint, ...]] = {}
@@ -166,9 +166,9 @@ class InstructionBreakpoints:
 
 
 def groups_for_line(generated: GeneratedCode, path: str, line: int) -> list[Group]:
-    """Return the instruction of ``generated`` for a line without instructions of its own.
+    """Return the groups of ``generated`` at which a line without instructions of its own stops.
 
-    It is the call of the graph that computes the line, or the return if the line does nothing else. ``path`` is
+    They are the calls of the graph that computes the line, or the return if the line only returns. ``path`` is
     normalized.
     """
     if (path, line) in _lines_of_instructions(generated):
@@ -274,7 +274,7 @@ class Plan:
     state: tuple[int, int, bool]
     """Versions of the line and the instruction breakpoints, and whether breakpoints without a mode stop here."""
     stops: Mapping[int, tuple[LineBreakpoint, ...]]
-    """By the offset of the instruction before which they stop; empty for torch's markers."""
+    """Breakpoints by the offset of the instruction before which they stop; none at torch's markers."""
 
 
 class Plans:
@@ -308,7 +308,7 @@ class Plans:
         stops: dict[int, tuple[LineBreakpoint, ...]] = {}
         if not any_mode:
             stops.update(self._stops_in_continuation(generated))
-        # Listings need an analysis of the code: skip it for breakpoints in other code.
+        # A listing needs an analysis of the code: make none if no breakpoint is on a line.
         of_mode = self._lines.lines_of_mode(RUN_TIME)
         if of_mode or (any_mode and self._lines.any_line(RUN_TIME)):
             for (path, line), indices in generated.listing.entries_of_lines().items():
@@ -327,7 +327,7 @@ class Plans:
             if entered and any_mode:
                 stops[generated.entry] = (*stops.get(generated.entry, ()), *entered)
         if stops and generated.continuation is not None:
-            # The engine asks again when the frame enters the code.
+            # At the jump, the engine notes which lines of the continuation this call's trace has reached.
             stops.setdefault(generated.continuation.jump, ())
         for index, breakpoints in self._instructions.of(generated).items():
             stops[index] = (*stops.get(index, ()), *breakpoints)

@@ -50,7 +50,7 @@ from dynamo_dap.protocol.cache_entries import (
 
 @dataclass(frozen=True)
 class CompileFacts:
-    """The facts of other packages about compiles."""
+    """Functions of other packages that return facts about compiles."""
 
     guard_text: Callable[[str], str]
     """Translates a guard to plain words."""
@@ -98,7 +98,7 @@ class CacheEntries:
         return EntriesBody([one for one in functions if one.entries], text_of(functions))
 
     def forget(self, function_id: int, compile_id: str | None) -> int:
-        """Remove an entry, or (None) all of a function; return how many.
+        """Remove an entry, or all entries of a function if ``compile_id`` is None; return how many.
 
         Raises:
             NoSuchEntry: the entry does not exist, or cannot be removed now.

@@ -141,7 +141,7 @@ class CallEntries:
         return self.number == 0 or bool(getattr(self._thread, "is_first_replay", False))
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
-        """Stop a cache hit that begins to run ``generated`` in ``frame``."""
+        """Stop a cached call that begins to run ``generated`` in ``frame``, or note a newly compiled one."""
         cached_calls = self._cached_calls
         original = generated.original
         number = self.number

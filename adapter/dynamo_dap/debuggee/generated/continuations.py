@@ -51,7 +51,7 @@ def continuation_of(table: InstructionTable, break_line: int | None) -> Continua
 
 
 def _without_columns(table: InstructionTable, break_line: int | None) -> Continuation | None:
-    """Find the continuation by lines, on Python 3.10: Dynamo's instructions have the line of the one before them.
+    """Find the continuation by lines, on Python 3.10: Dynamo's instructions inherit the line before them.
 
     After any other graph break Dynamo calls a resume function, and its own instructions come last.
     """

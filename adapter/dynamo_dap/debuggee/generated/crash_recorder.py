@@ -64,7 +64,7 @@ class CrashRecorder:
                 slot = self._threads.slot = self._writer.take_slot(threading.get_native_id())
             return slot
         except (OSError, ValueError):
-            # Stepping continues without it.
+            # Stepping continues without the cell.
             self._folder = None
             log_exception("preparing the crash cell")
             return None

@@ -25,8 +25,8 @@ def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> Disas
     """Return exactly the requested number of rows around an address.
 
     Raises:
-        BadAddress: the memory reference is not an address, or the count is absurd.
-        CodeGone: its code no longer exists.
+        BadAddress: the memory reference is not an address, or the count is too large.
+        CodeGone: the code at the address no longer exists.
     """
     address = parsed_address(arguments.memory_reference) + (arguments.offset or 0)
     count = arguments.instruction_count

@@ -1,9 +1,9 @@
 """Finds the instructions of generated code that have side effects, and which effects these are.
 
-They are recognised by the targets of calls and stores: Dynamo's names of compiled graphs and resume functions, the
-user's objects, lists that pack a frame on the stack. Dynamo's record has the user's statements behind each side effect:
-it names changed objects by their sources, ``L['d']`` or ``G['state'].last``. This module derives the same names from
-the stores of the generated code. It only reads the user's source lines, and may run on any thread.
+The targets of calls and stores identify them: Dynamo's names of compiled graphs and resume functions, the user's
+objects, lists that pack a frame on the stack. Dynamo's record has the user's statements behind each side effect, and
+names changed objects by their sources, ``L['d']`` or ``G['state'].last``. This module derives the same names from the
+stores of the generated code. It has no side effects, except that it reads the user's source lines. Runs on any thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SideEffectStatements:
         self._stores = self._stores_of_temporaries(user_names)
 
     def of(self, instruction: Instruction, target: Expression | None) -> tuple[Statement, ...]:
-        """Return the effect of ``instruction``, which stores into ``target`` (None: a global or a cell)."""
+        """Return the statements behind ``instruction``, which stores into ``target`` (None: a global or a cell)."""
         wanted = self._source_of(target) if target is not None else None
         for side_effect in self._recorded:
             if target is None:
@@ -46,7 +46,7 @@ class SideEffectStatements:
         return ()
 
     def _attribute_of(self, instruction: Instruction) -> str | None:
-        """Return the attribute that a side effect stores: different statements may change several of one object."""
+        """Return the attribute that a side effect stores: each attribute of an object may have its own statements."""
         if instruction.name in ("STORE_ATTR", "DELETE_ATTR"):
             return str(instruction.value)
         call = self._flow.call_at(instruction.index)
@@ -159,7 +159,7 @@ class Effects:
         return self._of_frame(instruction) or self._store(instruction)
 
     def _of_frame(self, instruction: Instruction) -> Purpose | None:
-        """Effects on the frame itself."""
+        """Return the effect on the frame itself, or None."""
         name, index = instruction.name, instruction.index
         if instruction.is_return:
             operand = next(iter(self._flow.operands(index)), None)
@@ -230,7 +230,7 @@ class Effects:
         return None
 
     def _resume_function(self, callee: Expression) -> str | None:
-        """Return the name of the resume function ``callee``; another call makes one with cells."""
+        """Return the name of the resume function ``callee``, or of the one that ``callee`` makes, with its cells."""
         root = callee.root
         name = root.constant.co_name if isinstance(root.constant, CodeType) else root.variable
         return name if name is not None and name.startswith(_RESUME_FUNCTIONS) else None

@@ -57,7 +57,7 @@ from dynamo_dap.protocol.types import (
 
 @dataclass(frozen=True, slots=True)
 class _Wants:
-    """The present demands besides breakpoints."""
+    """The reasons to install hooks, which breakpoints, steps and options of the session give."""
 
     everything: bool = False
     """Whether events of all generated code are needed; if not, only breakpoints and markers count."""
@@ -96,7 +96,8 @@ class RunTimeEngine:
     ) -> None:
         """Work for ``host``, the agent; ``crash_folder`` is the folder of the crash cell, None without a reader.
 
-        ``cached_calls`` decides before a cached call's code runs; ``backward`` gets the calls in which it may stop.
+        ``cached_calls`` decides before a cached call's code runs whether the call stops. ``backward`` gets the calls in
+        whose backward pass it may stop.
         """
         self._host = host
         self._recorder = CompileRecorder(log_exception)
@@ -239,7 +240,8 @@ class RunTimeEngine:
         if wants.breakpoints:
             for changed in self._lines.update():
                 self._host.breakpoint_changed(changed)
-        # A step may end in any code that runs next, so it needs all of it. A newly compiled call is needed only once.
+        # A step may end in any code that runs next, so it needs all code. The decision on a newly compiled call does
+        # not hold for later calls.
         is_wanted = self._is_wanted(generated, wants)
         if self._calls.number != 0:
             only_counts = self._calls.only_counts(generated) and self.needs_no_events(generated)
@@ -251,7 +253,7 @@ class RunTimeEngine:
                 self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")
 
     def _drop_unwound_step(self) -> None:
-        """Drop the frame of a step that ended by an exception, since that emits no event."""
+        """Drop the step's frame if an exception has ended the frame, since that emits no event."""
         step = self._host.steps.current()
         if step is None or not isinstance(step.origin, Origin) or step.origin.frame is None:
             return
@@ -298,7 +300,7 @@ class RunTimeEngine:
         return not self._calls.are_followed(generated)
 
     def _is_repeated(self, continuation: Continuation, frame: types.FrameType, index: int) -> bool:
-        """Return whether this call has stopped at the line during its trace already."""
+        """Return whether this call's trace has reached the line already, where its breakpoints could stop."""
         if index == continuation.jump:
             if self._calls.was_traced_to_break:
                 self._repeated[id(frame)] = set(continuation.repeated)
@@ -351,11 +353,11 @@ class RunTimeEngine:
         return None
 
     def on_return(self, generated: GeneratedCode, frame: types.FrameType, value: object) -> None:
-        """End the frame, with the value that a step shows."""
+        """Note that ``frame`` returns ``value``, which a step shows."""
         self._ended(frame, (generated.name, value))
 
     def on_unwind(self, generated: GeneratedCode, frame: types.FrameType) -> None:
-        """End the frame, which returns no value."""
+        """Note that ``frame`` ends by an exception."""
         self._ended(frame, None)
 
     def _ended(self, frame: types.FrameType, returned: tuple[str, Any] | None) -> None:
@@ -437,7 +439,7 @@ class RunTimeEngine:
         return GeneratedFrame(RunningFrame(generated, frame, index, Phase.INSIDE), self._host.print)
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
-        """Stop at the user's line when generated code called ``breakpoint()``; debugpy leaves it alone."""
+        """Stop at the user's line for ``breakpoint()`` in generated code, which debugpy skips; False for other code."""
         generated = self.codes.recognise(frame.f_code)
         index = generated.table.index_at(frame.f_lasti) if generated is not None else None
         if generated is None or index is None:

@@ -13,7 +13,7 @@ from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 
 
 class Sink(Protocol):
-    """The receiver of events. No exception from here reaches the program, except ``KeyboardInterrupt``."""
+    """The receiver of events. No exception of its methods reaches the program, except ``KeyboardInterrupt``."""
 
     def on_instruction(self, generated: GeneratedCode, frame: FrameType, offset: int) -> None:
         """Handle the instruction at ``offset``, which ``frame`` is about to execute."""

@@ -9,7 +9,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.generated_code import VALUE_STAC
 
 
 class BareNumber:
-    """Is shown for stack slots that torch cannot read: one that holds a raw number, and those above it."""
+    """Represents stack slots that torch cannot read: a slot with a bare number, and the slots above it."""
 
     def __repr__(self) -> str:
         return "(not readable: Python keeps a bare number on the stack here)"

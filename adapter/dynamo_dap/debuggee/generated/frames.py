@@ -1,7 +1,7 @@
 """Presents generated frames of a stopped thread.
 
-Made on the held thread; each dies with its pause. A frame on top is shown twice: in its annotated listing, and as the
-next frame of the stack at the user's line of its instruction.
+They are made on the held thread, and live as long as the pause. The top frame is shown twice: in its annotated listing,
+and as the next frame of the stack at the user's line of its instruction.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class GeneratedFrame(Frame):
 
     is_writable = True
     _folds_temporaries = False
-    """False: a compiler engineer, who reads these frames, wants to see them."""
+    """Whether a group hides Dynamo's temporaries. False here: compiler engineers read these frames."""
 
     def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
         """Show ``running``; the output of expressions goes to ``console``."""

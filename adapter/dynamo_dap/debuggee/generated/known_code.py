@@ -57,7 +57,7 @@ class Document(Protocol):
         """Return the instruction at which a line begins, or None."""
 
     def is_same_statement(self, one: int, other: int) -> bool:
-        """Return whether both instructions belong to one step by statement."""
+        """Return whether no step by statement ends between two instructions."""
 
     def explanation(self, line: int) -> Explanation | None:
         """Return the full explanation of a line, or None."""
@@ -74,7 +74,7 @@ class GeneratedCode:
     """One code object that Dynamo generated."""
 
     def __init__(self, number: int, code: CodeType, codes: GeneratedCodes) -> None:
-        """Describe ``code`` as number ``number`` of the session, from 0; ``codes`` has all of the session."""
+        """Describe ``code``, the session's generated code number ``number``, from 0; ``codes`` has all of them."""
         self.number = number
         self.codes = codes
         self._code = weakref.ref(code)
@@ -83,7 +83,7 @@ class GeneratedCode:
         """``id`` of the original code: calls are counted by it."""
         user = user_function_of(original) if original is not None else code
         self.function = user.co_name
-        """Name of the user's function that it runs (a part of)."""
+        """Name of the user's function, of which this code runs all or a part."""
         self.qualified_name = qualified_name(user)
         self.is_resume_function = user is not (original or code)
         resumed = resume_function(original) if original is not None else None
@@ -103,7 +103,7 @@ class GeneratedCode:
         self.leads_to_stop = False
         """Whether the code after its graph break may have to stop."""
         self.leading_decided_at = (-1, 0)
-        """The version of the breakpoints for which that holds, and how many codes there were."""
+        """The version of the breakpoints and the number of known codes for which ``leads_to_stop`` holds."""
         self.backward_facts: CallFacts | None = None
         """Facts about the backward passes of all calls that run this; None while unknown."""
         self.keeps_inputs = False
@@ -117,7 +117,7 @@ class GeneratedCode:
         self.passes_for: tuple[object, ...] | None = None
         """The settings under which a call needed no work: later calls need none while these are unchanged."""
         self.only_counts = False
-        """Whether breakpoints count such a call, which stops at their hit counts."""
+        """Whether breakpoints only count such calls, until a hit count makes one stop."""
         self.hits = 0
         """How often it was about to run, while the engine counts that."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
@@ -126,7 +126,7 @@ class GeneratedCode:
     def drop_facts(self, names: tuple[str, ...] = _OF_COMPILE) -> None:
         """Drop the facts of the compile, with its graph: the code is freed. Sources still refer to this object.
 
-        Also called while the interpreter ends, when this module's globals may be gone: it reads none.
+        This method reads no globals: at the end of the interpreter, those of this module may be gone.
         """
         for name in names:
             self.__dict__.pop(name, None)
@@ -178,7 +178,7 @@ class GeneratedCode:
 
     @cached_property
     def changes(self) -> Mapping[int, str]:
-        """Dynamo's instructions instead of the patched ones, by index."""
+        """Dynamo's original instructions in the places that a patch changed, by index."""
         if self.unpatched is self:
             return {}
         table, before = self.table, self.unpatched.table
@@ -229,7 +229,7 @@ class GeneratedCode:
 
     @cached_property
     def computed_lines(self) -> frozenset[tuple[str, int]]:
-        """Normalized paths and lines of its compiled graph."""
+        """Normalized paths and lines that its compiled graph computes."""
         lines = lines_computed(self.record.graph) if self.record is not None else ()
         return frozenset((normalized_path(path), line) for path, line in lines)
 
@@ -259,7 +259,7 @@ class GeneratedCode:
 
     @property
     def form(self) -> str:
-        """Its present form, one of ``LISTING_FORMS``."""
+        """The present form of its listing, one of ``LISTING_FORMS``."""
         return self.codes.form()
 
     @cached_property
@@ -296,9 +296,9 @@ class GeneratedCodes:
         self.recorder = recorder
         self.form = form
         self.more_scopes: list[Callable[[GeneratedCode, int], ScopeOfFrame]] = []
-        """Scopes that other packages add to a frame, for the code and the index of its instruction."""
+        """Functions that add scopes of other packages to a frame, given the code and the index of its instruction."""
         self.when_closed: list[Callable[[], object]] = []
-        """Called when the session ends."""
+        """Functions to call when the session ends."""
         self._count = 0
         self._by_id: dict[int, GeneratedCode] = {}
         self._by_number: dict[int, GeneratedCode] = {}
@@ -350,11 +350,11 @@ class GeneratedCodes:
         return generated
 
     def instruction_at(self, address: int) -> tuple[GeneratedCode, int]:
-        """Return the code that has an instruction at ``address``, and the instruction.
+        """Return the code that has an instruction at ``address``, and the instruction's index.
 
         Raises:
             BadAddress: no instruction begins there.
-            CodeGone: one did.
+            CodeGone: the code has been freed.
         """
         generated = self.at_address(address)
         if generated is None:

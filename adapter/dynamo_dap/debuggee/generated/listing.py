@@ -1,8 +1,8 @@
 """Writes the annotated listing of generated code, which its frames show as their source.
 
-One line per instruction, so the instruction with index ``i`` is on line ``i + 1``. The left side has index, offset,
-name and argument; the right side has the purpose, once per group, and details of single instructions. It has no side
-effects. Runs on any thread.
+The instruction with index ``i`` is on line ``i + 1``. The left side has index, offset, name and argument; the right
+side has the purpose, once per group, and details of single instructions. This module has no side effects. Runs on any
+thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Explanation:
 
 
 class Listing:
-    """The facts about the instructions of one code object; it keeps no reference to the code."""
+    """The annotated listing of one code object; it keeps no reference to the code."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Listing:
     ) -> None:
         """List ``code``; ``original`` and ``record`` describe its compile.
 
-        ``changes`` are Dynamo's instructions instead of patched ones, by index.
+        ``changes`` has Dynamo's original instructions in the places that a patch changed, by index.
         """
         self._changes = changes
         self._continuation = continuation
@@ -143,7 +143,7 @@ class Listing:
         return f"{left}  {right}{f'   {patch}' if patch else ''}".rstrip()
 
     def patches(self, indices: range) -> str:
-        """Return the patched ones of some instructions, with their originals; empty if there are none."""
+        """Return a remark with the originals of the patched instructions in ``indices``; empty if none is patched."""
         was = "; ".join(shown_names(self._changes[index]) for index in indices if index in self._changes)
         return f"[patched, was {was}]" if was else ""
 

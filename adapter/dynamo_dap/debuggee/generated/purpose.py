@@ -58,6 +58,6 @@ def without_comment(line: str) -> str:
             if token.type == tokenize.COMMENT:
                 return line[: token.start[1]].rstrip()
     except (tokenize.TokenError, SyntaxError):
-        # The statement continues on other lines; the comment before them was found.
+        # The statement continues on other lines; a comment on this line would have been found before.
         pass
     return line

@@ -1,9 +1,9 @@
 """Derives the purpose of each instruction of generated code from the code and from Dynamo's record of its compile.
 
 An instruction has the purpose of the instruction that uses its result, and so on, up to one with a side effect: a call
-of the compiled graph or of a resume function, a store into a user's object, the return. Dynamo interleaves them (it
-first pushes what all side effects need and then performs them in reverse), so no order is assumed. It has no side
-effects, except that it reads the user's source lines. Runs on any thread.
+of the compiled graph or of a resume function, a store into a user's object, the return. Dynamo interleaves instructions
+of different purposes (it first pushes the operands of all side effects and then performs these in reverse), so no order
+is assumed. The module has no side effects, except that it reads the user's source lines. Runs on any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PREPARATION = {
     Kind.RESUME: Kind.RESUME_OPERANDS,
     Kind.RETURN: Kind.RETURNED,
 }
-"""Phrases for instructions before the one with the effect."""
+"""By the kind of an effect: the kind of the instructions that prepare it."""
 
 
 class Purposes:
@@ -94,7 +94,7 @@ class Purposes:
         return self._unused(index) if dropped is not None else None
 
     def _unused(self, index: int) -> Purpose:
-        """Return the purpose of values that are built and dropped: lists in which Dynamo packs a frame."""
+        """Return the purpose of an instruction whose value is dropped, such as a list in which Dynamo packs a frame."""
         if self._table[index].name not in BUILDS and self._table[index].name not in SUBSCRIPTS:
             return DROPPING
         return PACKING if self._effects.has_resume_call else EMPTY_FRAME
@@ -137,7 +137,7 @@ class Purposes:
 
 
 def _absorb_cleanup(purposes: list[Purpose]) -> list[Purpose]:
-    """Give instructions that drop temporaries the purpose on both sides, or that of the frame packed before."""
+    """Give instructions that drop temporaries the purpose before them, if it made these or is the one after as well."""
     index = 0
     while index < len(purposes):
         end = index

@@ -1,8 +1,8 @@
 """Writes generated code as a Python function: a listing with one statement per group of instructions.
 
 Each statement has a comment with its purpose: the user's line that it executes, the compiled graph. Instructions that
-no statement expresses are listed as comments. It has no side effects, except that it reads the user's source lines.
-Runs on any thread.
+no statement expresses are listed as comments. The module has no side effects, except that it reads the user's source
+lines. Runs on any thread.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Decides where a step ends in generated code, from its origin and the present position.
 
-It has no side effects. Runs on the stepping thread only.
+The module has no side effects. Runs on the stepping thread only.
 
 - **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next statement of the listing (one
   call of the graph, one side effect, one resume function), or the next group in a listing of instructions.
   ``line`` ends at the next line: of the listing if that shows statements, else of the user's file.
 - **in**: also ends at the first instruction of any generated code that starts during the step: nested functions,
   resume functions.
-- **over**: calls run through; once the frame has returned, it ends in its caller, if that is generated code, after the
-  call.
+- **over**: runs through calls. Once the frame has returned, the step ends in the caller after the call, if the caller
+  is generated code.
 - **out**: runs to the frame's return and ends there, with the value on top of the stack. From a frame that is at its
-  return, it ends in the caller.
+  return, the step ends in the caller.
 - Past the outermost generated frame a step continues: it ends in the next generated code that runs on the thread. A
   step in also ends in the next trace. debugpy steps ordinary Python.
 

@@ -1,8 +1,8 @@
 """Reports events of generated code by ``sys.settrace``: Python 3.11 and older.
 
 A trace function is set just before generated code begins and removed when the thread's last frame of generated code
-ends. Meanwhile every event is passed on to the previous trace function, which sees the same frames, lines, returns and
-exceptions as without us, generated frames included.
+ends. Meanwhile every event is passed on to the previous trace function. That function sees the same frames, lines,
+returns and exceptions as without the debugger, generated frames included.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _ThreadTracer(ChainingTracer):
         self._codes = codes
         self._expected: CodeType | None = None
         self._takes_its_place = False
-        """Whether ``before`` continues in C from the next call on; otherwise it misses lines."""
+        """Whether ``before`` is in C and must install itself again at a call, because it would miss lines otherwise."""
         self._traced: set[int] = set()
         """``id`` of the traced frames, all of them running."""
         # One object forever, so that it can be recognised.

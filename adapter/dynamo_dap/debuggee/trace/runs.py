@@ -208,7 +208,7 @@ class ProgressOfTraces:
         return sum(self.take_reported(visit) for visit in reported.values()) > 0
 
     def final_visits(self) -> Counter[Visit] | None:
-        """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same visits."""
+        """Return the visits of the last attempt of the thread's last trace; None if all attempts agree."""
         progress = self._of_thread.progress
         return None if progress is None or not progress.abandoned_visits else progress.visits
 
