@@ -1,7 +1,8 @@
 """Runs the debug session inside the debugged program, as the ``Host`` of the engines.
 
-The reader thread of the client's connection attaches and detaches it, and serves requests on it (see ``serving``);
-engines call the ``Host`` methods on the program's own threads. There is one agent per process; clients come and go.
+The reader thread of the client's connection attaches and detaches the client, and serves its requests (see
+``serving``). Engines call the ``Host`` methods on the program's own threads. There is one agent per process; clients
+come and go.
 """
 
 from __future__ import annotations
@@ -74,18 +75,18 @@ class Agent:
         self.client: Connection | None = None
         """The connected client."""
         self.configured = threading.Event()
-        """Set by ``configurationDone``: a launched program may run, ``wait_for_client`` returns."""
+        """Set by ``configurationDone``: then a launched program begins, and ``wait_for_client`` returns."""
         self.options = AgentOptions()
         self.breakpoints = BreakpointTable()
         self.references = ReferenceTable()
         self.threads = Threads()
         self.steps = Steps(self.update_hooks, self._pause_taken)
         self.engines: tuple[Engine, ...] = ()
-        """The engines whose torch module has been imported."""
+        """The engines, each added once the torch module that it hooks into has been imported."""
         self.compiles: CompileReader | None = None
         """Recorded compiles, once Dynamo has been imported."""
         self.has_reported_compiles = True
-        """Whether the client needs no event about new compiles: it has got one, or has never requested compiles."""
+        """Whether the client needs no event about new compiles: it got one since its last request, or never asked."""
         self.progress: Hooks | None = None
         """Reports the progress of compiles, once Dynamo has been imported."""
         self.cache_entries: EntryReader | None = None
@@ -97,7 +98,7 @@ class Agent:
         self.stages: StageReader | None = None
         """Explored stages of compiles, once Dynamo has been imported."""
         self.comparison: ComparisonBody | None = None
-        """The newest call in which a compiled graph was found to differ."""
+        """The newest call in which a compiled graph's result differs from eager."""
         self.what_if: WhatIf | None = None
         """The newest trace in which the user changed something."""
         self.eager_debugger: EagerDebugger = NoEagerDebugger()
@@ -105,7 +106,7 @@ class Agent:
         self.process: Process = NoProcess()
         self.torch_options = TorchOptions(self.send_event, self.print)
         self.is_for_vs_code = False
-        """Whether the client is VS Code, which gets facts for which DAP has no field."""
+        """Whether the client is VS Code: its extension gets facts that DAP has no field for."""
         self.shows_progress = False
         """Whether the client shows the progress of compiles."""
         self._decider = Decider(self)
@@ -114,7 +115,7 @@ class Agent:
         self._steps_back = True
         """Whether the client was last notified that a stopped thread can step back."""
         self._newest_change = object()
-        """A new object for each change of the hooks that are wanted; compared by identity."""
+        """A new object for each change of the required hooks; compared by identity."""
 
     # -- the client ------------------------------------------------------------------------------------------------
 
@@ -125,9 +126,9 @@ class Agent:
         self.client = client
 
     def detach_client(self) -> None:
-        """Forget the client: remove every hook, resume every thread.
+        """End the client's session: remove every hook, resume every thread.
 
-        Runs on any thread; may be called without a client.
+        Runs on any thread; does no harm if there is no client.
         """
         client, self.client = self.client, None
         self.eager_debugger.close()
@@ -164,17 +165,17 @@ class Agent:
             client.send_event(event, body)
 
     def compiling(self, what: str | None) -> None:
-        """Report what the calling thread compiles; None for nothing more."""
+        """Report what the calling thread compiles; None once it compiles nothing more."""
         self.send_event(COMPILING_EVENT, CompilingEventBody(self.threads.current(), what))
 
     def compiles_changed(self) -> None:
-        """Notify the client, once for all changes until its next request. Runs on any thread."""
+        """Report new compiles to the client, once until it requests compiles again. Runs on any thread."""
         if not self.has_reported_compiles:
             self.has_reported_compiles = True
             self.send_event(COMPILES_CHANGED_EVENT)
 
     def report_missed_breakpoints(self) -> None:
-        """Report why breakpoints have not stopped the program, which ends on the calling thread."""
+        """Report why breakpoints were not hit. Runs on the thread on which the program ends."""
         breakpoints = self.breakpoints.set_before_program()
         if not breakpoints or not self.is_for_vs_code:
             return
@@ -192,7 +193,7 @@ class Agent:
     # -- hooks -----------------------------------------------------------------------------------------------------
 
     def add_recorder(self, recorder: CompileReader) -> None:
-        """Add the recorder of compiles once Dynamo has been imported."""
+        """Add the recorder of compiles; Dynamo has been imported."""
         self.compiles = recorder
         recorder.update_hooks()
 
@@ -207,13 +208,13 @@ class Agent:
         explorer.update_hooks()
 
     def add_engine(self, engine: Engine) -> None:
-        """Add an engine once the module that it hooks into has been imported."""
+        """Add an engine; the module that it hooks into has been imported."""
         self.engines = (*self.engines, engine)
         engine.update_hooks()
 
     @property
     def instruction_engine(self) -> InstructionEngine | None:
-        """The engine that stops at instructions; None before it was added."""
+        """The engine that stops at instructions; None until it is added."""
         return next((engine for engine in self.engines if isinstance(engine, InstructionEngine)), None)
 
     def take_reported(self, frame: types.FrameType, *, enters: bool) -> bool:
@@ -232,9 +233,9 @@ class Agent:
             self._set_hooks()
 
     def _set_hooks(self) -> None:
-        """Install the required hooks; repeat it if another thread has changed the requirements meanwhile.
+        """Install the required hooks, again if another thread changes the requirements meanwhile.
 
-        Otherwise a thread that resumes could remove the hooks of a pause that was requested meanwhile.
+        Without the repetition, a thread that resumes could remove the hooks for a pause that was just requested.
         """
         self._newest_change = change = object()
         while True:
@@ -254,7 +255,7 @@ class Agent:
     # -- pausing: the reader thread --------------------------------------------------------------------------------
 
     def request_pause(self, thread_id: int) -> None:
-        """Ask the thread ``thread_id`` to pause as soon as it can; 0 asks every thread."""
+        """Ask the thread ``thread_id`` to pause as soon as it can; 0 means every thread."""
         if thread_id == 0:
             idents = {self.threads.ident_of(thread.id) for thread in self.threads.alive()}
         else:
@@ -272,7 +273,7 @@ class Agent:
             self.print("dynamo-dap: will pause at the next line that Dynamo traces\n")
 
     def _is_held(self, ident: int) -> bool:
-        """Return whether a thread is held; a thread that the user has resumed can be asked to pause again."""
+        """Return whether a thread is held. One that is just resuming is not: it can be asked to pause again."""
         pause = self.threads.pause_on(ident)
         return pause is not None and not pause.is_leaving
 
@@ -308,7 +309,7 @@ class Agent:
             self.update_hooks()
 
     def _report_stop(self, client: Connection, body: StoppedEventBody, *, steps_back: bool) -> None:
-        """Report a stop; first report whether its thread can step back, if that has changed."""
+        """Report a stop. Before it, report whether the thread can step back, if that differs from the last stop."""
         with self._reporting_stop:
             if steps_back != self._steps_back:
                 capabilities = Capabilities(supports_step_back=steps_back)
@@ -321,7 +322,7 @@ class Agent:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """Mark the calling thread as held: code that runs inside does not stop again."""
+        """Return a context that marks the calling thread as held: code that runs inside does not stop again."""
         was = getattr(self._local, "is_holding", False)
         self._local.is_holding = True
         try:
@@ -336,7 +337,7 @@ class Agent:
         return getattr(self._local, "is_holding", False) or self.eager_debugger.holds_this_thread
 
     def running_clock(self) -> float:
-        """Return seconds of a clock that pauses while the agent holds the calling thread."""
+        """Return the time in seconds on a clock that stands still while the agent holds the calling thread."""
         return time.perf_counter() - self._held_seconds
 
     @property
@@ -345,7 +346,7 @@ class Agent:
         return seconds
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
-        """Decide on breakpoints that were reached; see ``Host.should_stop``."""
+        """Return the ids of the reached ``breakpoints`` that stop; see ``Host.should_stop``."""
         if self.client is None or self.is_holding:
             return []
         with self.holding():

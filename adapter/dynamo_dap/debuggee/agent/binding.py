@@ -1,7 +1,7 @@
-"""Finds the line that a breakpoint binds to, or why it has none, from the source alone.
+"""Finds the line that a breakpoint binds to, or the reason why it cannot be hit, from the source alone.
 
-Runs on the agent's reader thread. A breakpoint is verified only if it can be hit: Dynamo traces functions, so code at
-module level, in a coroutine, or in a disabled function can never stop in a trace.
+A breakpoint is verified only if it can be hit. Dynamo traces only functions, so module-level code, coroutines and
+functions under ``torch.compiler.disable`` never stop in a trace. Runs on the agent's reader thread.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MAXIMUM_FILES_SEARCHED = 500
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The line of a breakpoint, or the reason why it has none."""
+    """The line that a breakpoint binds to, or the reason why it cannot be hit."""
 
     line: int
-    """1-based; the requested line if there is none."""
+    """1-based; the requested line if the breakpoint cannot be hit."""
     problem: str | None = None
     pending: bool = False
     """Whether the problem may disappear when more code is loaded."""
@@ -35,7 +35,7 @@ class Binding:
 
 
 def bind_lines(path: str, wanted: Sequence[tuple[int, str | None]], options: AgentOptions) -> list[Binding]:
-    """Bind breakpoints in the file ``path``; ``wanted`` has the line and the mode (None for any) of each."""
+    """Bind breakpoints in the file ``path``; ``wanted`` has each one's line and mode (None for any mode)."""
     problem, table = _file_problem(path, options), None
     if problem is None:
         try:
@@ -59,7 +59,7 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
     bound = table.line_of_breakpoint(line)
     if not table.functions_running(bound):
         return Binding(bound, f"line {bound} is module-level code; Dynamo only traces functions")
-    # If several functions share a line, the innermost, which is traced by itself, comes last.
+    # Of several functions on one line, the innermost comes last; Dynamo may trace it without the others.
     reason = _never_traced(table, table.functions_running(bound)[-1])
     if reason is not None:
         return Binding(line, reason)
@@ -67,7 +67,7 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
 
 
 def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
-    """Describe the compiled calls in which a breakpoint stops; the server adds ordinary Python."""
+    """Say when a breakpoint stops in compiled code; the server adds when it stops in ordinary Python."""
     if mode == COMPILE_TIME:
         return "stops while Dynamo traces the line"
     if mode == BACKWARD:
@@ -121,7 +121,7 @@ def bind_function(name: str) -> tuple[str, Binding]:
     """Find the function called ``name`` in the user's modules.
 
     Returns:
-        Its file's path (empty if unknown) and where it binds.
+        The path of the function's file (empty if unknown) and the binding of a breakpoint on the function.
     """
     for path, module_name in _user_files():
         try:
@@ -144,18 +144,18 @@ _program_files: list[str] = []
 
 
 def add_program_file(path: str) -> None:
-    """Find the functions of ``path``, a file of the program, before the program has loaded it."""
+    """Search ``path`` for functions, too: a file of the program that Python may not have loaded yet."""
     _program_files.append(path)
 
 
 _PYTHON_SUFFIXES = ("", ".py", ".pyw")
-"""Scripts need none."""
+"""A script may have no suffix."""
 
 
 def why_not_executed(path: str) -> str | None:
-    """Return why ordinary Python will never execute the file, judged by its name and text.
+    """Return why ordinary Python will never execute the file, judged by its name and text; None if it may.
 
-    A loaded file's text proves nothing: the user may have edited it.
+    The text proves nothing once the file is loaded: the user may have edited it since.
     """
     if not _is_named_python(path):
         return f"{os.path.basename(path)} is not a Python file"
@@ -167,7 +167,7 @@ def why_not_executed(path: str) -> str | None:
 
 
 def line_with_code(path: str, line: int) -> int:
-    """Return the last line up to ``line`` that has code in the file, else the first one."""
+    """Return the last line with code at or before ``line``, else the file's first line with code."""
     try:
         lines = line_table(path).sorted_lines
     except LineTableError:

@@ -1,9 +1,9 @@
 """Keeps a session's breakpoints: requested places, bound places, and hit counts.
 
-The agent's reader thread sets them; engines read them on any thread. Readers see a consistent table without locks,
-since every change replaces whole tuples and dictionaries. Ids are never reused. A breakpoint that is set again
-unchanged keeps its id and its hit count, since editors send all breakpoints of a file again at every change. Lives as
-long as the agent.
+The agent's reader thread sets breakpoints; engines read them on any thread. Readers see a consistent table without
+locks, since every change replaces whole tuples and dictionaries. Editors send all breakpoints of a file again at every
+change: an unchanged breakpoint keeps its id and its hit count. Ids are never reused. The table lives as long as the
+agent.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ ANY_ACCESS = "readWrite"
 
 
 PathStep = tuple[bool, Any]
-"""A step to a part of an object: whether it is an attribute, and its name or key."""
+"""A step from an object to a part of it: True and an attribute's name, or False and a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedVariable:
-    """A local variable of a function, or a part of what it holds: ``self.scale``."""
+    """A local variable of a function, or a part of its value, such as ``self.scale``."""
 
     name: str
     function: str
@@ -69,7 +69,7 @@ class WatchedVariable:
 
     @classmethod
     def parse(cls, data_id: str) -> WatchedVariable | None:
-        """Return the variable of a ``dataId``; None if it is not ours."""
+        """Return the variable of a ``dataId``; None if the id is not from this debugger."""
         try:
             name, function, path, line = msgspec.json.decode(data_id, type=tuple[str, str, str, int])
         except msgspec.DecodeError:
@@ -78,12 +78,15 @@ class WatchedVariable:
 
     @property
     def is_path(self) -> bool:
-        """Whether it is a part of an object."""
+        """Whether this is a part of a variable's value."""
         return not self.name.isidentifier()
 
     @property
     def parts(self) -> tuple[str, tuple[PathStep, ...]]:
-        """The variable, and the steps from its value to the part; no steps for an expression that computes."""
+        """The local variable, and the steps from its value to the part.
+
+        There are no steps if ``name`` is a plain variable, or an expression other than attributes and constant keys.
+        """
         try:
             node: ast.expr = ast.parse(self.name, mode="eval").body
         except (SyntaxError, ValueError):
@@ -109,7 +112,7 @@ class WatchedVariable:
         return code.co_firstlineno == self.line and code.co_filename == self.path
 
     def is_source(self, source: str) -> bool:
-        """Return whether a guard on ``source`` (in the user's terms) concerns the variable."""
+        """Return whether a guard on ``source``, as the user would write it, concerns the variable or a part of it."""
         return source == self.name or source.startswith((f"{self.name}.", f"{self.name}[", f"len({self.name})"))
 
 
@@ -120,7 +123,7 @@ def can_be_watched(watched: Watchable, accesses: str, access_types: list[str]) -
 
 
 FunctionBinder = Callable[[str], tuple[str, Binding]]
-"""Finds a function's file (empty if unknown) and its binding; see ``binding.bind_function``."""
+"""Finds a function by name; see ``binding.bind_function``."""
 
 ACCESSES = (GUARDED, CHANGED, ANY_ACCESS)
 
@@ -131,31 +134,31 @@ class LineBreakpoint:
 
     id: int
     path: str
-    """As the client gave it."""
+    """The file's path as the client sent it."""
     requested: SourceBreakpoint | FunctionBreakpoint | DataBreakpoint
     conditions: Conditions
     binding: Binding
     mode: str | None = None
     hits: int = 0
     seen: bool = False
-    """Whether a trace or generated code ever reached it."""
+    """Whether a trace or generated code has ever reached the breakpoint."""
     unjudged: bool = False
-    """Whether some call may have reached it in compiled code without a look at its condition."""
+    """Whether a compiled call may have reached the breakpoint without evaluating its condition."""
     functions: tuple[FunctionLines, ...] | None = None
-    """The functions that run its line; None if it was set after the program had begun."""
+    """The functions that run the line; None if the breakpoint was set after the program had begun."""
     never_run: str | None = None
-    """Why no compiled code reaches it so far; a later compile may."""
+    """Why no code compiled so far reaches the breakpoint."""
     note: str | None = None
-    """A text that says where it stops, if that is not its line."""
+    """A text that says where the breakpoint stops, if not at its line."""
 
     @property
     def line(self) -> int:
-        """The line it is bound to."""
+        """The line that the breakpoint is bound to."""
         return self.binding.line
 
     @property
     def verified(self) -> bool:
-        """Whether it can be hit."""
+        """Whether the breakpoint can be hit."""
         return self.binding.problem is None and self.conditions.problem is None
 
     def hit(self) -> bool:
@@ -164,7 +167,7 @@ class LineBreakpoint:
         return self.conditions.hit_condition is None or self.conditions.hit_condition.is_met(self.hits)
 
     def applies_to(self, mode: str) -> bool:
-        """Return whether the user wants it in ``mode``."""
+        """Return whether the breakpoint is set for ``mode``; one without a mode is set for every mode."""
         return self.mode is None or self.mode == mode
 
     def as_dap(self) -> Breakpoint:
@@ -190,7 +193,7 @@ class FunctionEntry(LineBreakpoint):
     name: str = ""
 
     def matches(self, qualified_name: str, module_name: str | None) -> bool:
-        """Return whether it names this function: by qualified name, with or without module, or by bare name."""
+        """Return whether the breakpoint's name is this function's: qualified, with or without its module, or bare."""
         if self.name in (qualified_name, f"{module_name}.{qualified_name}"):
             return True
         plain = qualified_name.replace("<locals>.", "")
@@ -199,7 +202,7 @@ class FunctionEntry(LineBreakpoint):
 
 @dataclass(eq=False)
 class DataEntry(LineBreakpoint):
-    """A breakpoint on changes of a variable."""
+    """A breakpoint on changes of a variable, or on guards that Dynamo installs on it."""
 
     variable: WatchedVariable = field(kw_only=True)
     access: str = ANY_ACCESS
@@ -207,7 +210,7 @@ class DataEntry(LineBreakpoint):
 
 @dataclass(frozen=True)
 class _Tables:
-    """One consistent state of the table."""
+    """One state of all breakpoints, which a change replaces as a whole."""
 
     by_path: Mapping[str, tuple[LineBreakpoint, ...]] = field(default_factory=dict)
     functions: tuple[FunctionEntry, ...] = ()
@@ -226,14 +229,14 @@ class BreakpointTable:
         self.version = 0
         """Changes whenever the table does."""
         self.precedes_program = False
-        """Whether the program waits for its breakpoints, and has run nothing yet."""
+        """Whether the program has not begun yet: it waits for its breakpoints."""
 
     # -- setting ---------------------------------------------------------------------------------------------------
 
     def set_lines(
         self, path: str, requested: Iterable[SourceBreakpoint], options: AgentOptions
     ) -> list[LineBreakpoint]:
-        """Replace the breakpoints of the file ``path`` and return them, bound, in the requested order."""
+        """Replace the breakpoints of the file ``path``; bind and return them in the requested order."""
         key, wanted = normalized_path(path), list(requested)
         with self._write_lock, checking_files_once():
             kept = {_identity(old.requested): old for old in self._tables.by_path.get(key, ())}
@@ -266,7 +269,7 @@ class BreakpointTable:
         return made
 
     def set_functions(self, requested: Iterable[FunctionBreakpoint], bind: FunctionBinder) -> list[FunctionEntry]:
-        """Replace the function breakpoints. ``bind`` finds a function by name."""
+        """Replace the function breakpoints and return them. ``bind`` finds a function by name."""
         with self._write_lock:
             kept: dict[object, FunctionEntry | None] = {_identity(old.requested): old for old in self._tables.functions}
             made = [kept.pop(_identity(one), None) or self._function_entry(one, bind) for one in requested]
@@ -303,7 +306,7 @@ class BreakpointTable:
             self._replace(exception_filters=dict(filters))
 
     def bind_again(self, options: AgentOptions) -> None:
-        """Bind every line breakpoint anew: the options changed."""
+        """Bind every line breakpoint anew: the options have changed."""
         with self._write_lock, checking_files_once():
             for one in itertools.chain.from_iterable(self._tables.by_path.values()):
                 assert isinstance(one.requested, SourceBreakpoint), "only line breakpoints are stored by file"
@@ -327,9 +330,9 @@ class BreakpointTable:
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def lines_in(self, filename: str) -> dict[int, tuple[LineBreakpoint, ...]] | None:
-        """Return the verified breakpoints of a code object's ``co_filename`` by line, or None.
+        """Return the verified breakpoints of a code object's ``co_filename`` by line; None if there are none.
 
-        Cheap enough for every line.
+        Cheap enough to call at every line.
         """
         lines = self._lines_of_file
         try:
@@ -347,7 +350,7 @@ class BreakpointTable:
         return {line: tuple(each) for line, each in found.items()} or None
 
     def counting_at(self, frame: types.FrameType, *, enters: bool) -> LineBreakpoint | None:
-        """Return the breakpoint with a hit condition at the present line of ``frame``, or on entry of its function."""
+        """Return a breakpoint with a hit condition at the line of ``frame``, or (``enters``) on its function."""
         reached: Iterable[LineBreakpoint] = (self.lines_in(frame.f_code.co_filename) or {}).get(frame.f_lineno, ())
         if enters:
             name, module = qualified_name(frame.f_code), frame.f_globals.get("__name__")
@@ -380,7 +383,7 @@ class BreakpointTable:
 
     @property
     def data_in_traces(self) -> tuple[DataEntry, ...]:
-        """The data breakpoints that a trace can hit; ordinary Python alone hits changes of attributes."""
+        """The data breakpoints that a trace can hit. Changes of an object's part are hit in ordinary Python only."""
         return tuple(one for one in self.data if not (one.variable.is_path and one.access == CHANGED))
 
     def existing(self, ids: Sequence[int]) -> list[int]:

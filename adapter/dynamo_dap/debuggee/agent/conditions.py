@@ -1,6 +1,7 @@
-"""Parses and checks breakpoints' conditions, hit conditions and log messages.
+"""Parses the conditions, hit conditions and log messages of breakpoints.
 
-Parses on the agent's reader thread, when a breakpoint is set; checks on the thread that hits it.
+Parsing takes place on the agent's reader thread, when a breakpoint is set. The thread that hits the breakpoint uses the
+results.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HIT_CONDITION = re.compile(r"\s*(==|>=|<=|=|>|<|%|)\s*(\d{1,18})\s*")
 
 @dataclass(frozen=True, slots=True)
 class HitCondition:
-    """``5``, ``== 5``, ``>= 3``, ``> 3``, ``< 3``, ``<= 3``, ``% 2`` (every second hit)."""
+    """The hits at which to stop: ``5``, ``== 5``, ``>= 3``, ``> 3``, ``< 3``, ``<= 3``, ``% 2`` (every second hit)."""
 
     comparison: str
     number: int
@@ -47,7 +48,7 @@ def parse_hit_condition(text: str) -> HitCondition:
     """Parse a hit condition.
 
     Raises:
-        InvalidCondition: it is not one.
+        InvalidCondition: ``text`` is not a hit condition.
     """
     match = _HIT_CONDITION.fullmatch(text)
     if match is None or (match[1] == "%" and int(match[2]) == 0):
@@ -59,9 +60,10 @@ def parse_hit_condition(text: str) -> HitCondition:
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """A log message cut into literal texts and expressions: ``(text, is_expression)``."""
+    """A log message, divided into literal texts and expressions."""
 
     parts: tuple[tuple[str, bool], ...]
+    """Each part's text, and whether it is an expression."""
 
     @property
     def expressions(self) -> list[str]:
@@ -124,7 +126,7 @@ def _end_of_expression(text: str, start: int) -> int:
 
 @dataclass(eq=False)
 class Conditions:
-    """Decides when a reached breakpoint stops. ``problem`` says why it never can."""
+    """The parsed conditions of one breakpoint. ``problem`` says why they are invalid, so that it never stops."""
 
     condition: str | None = None
     hit_condition: HitCondition | None = None
@@ -133,7 +135,7 @@ class Conditions:
 
     @classmethod
     def parse(cls, condition: str | None, hit_condition: str | None, log_message: str | None) -> Conditions:
-        """Parse a breakpoint's three texts; ``problem`` says what is invalid."""
+        """Parse a breakpoint's three texts; the result's ``problem`` says what is invalid."""
         conditions = cls(condition=(condition or "").strip() or None)
         try:
             if conditions.condition is not None:

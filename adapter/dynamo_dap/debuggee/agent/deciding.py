@@ -1,6 +1,7 @@
 """Decides whether reached breakpoints stop the program: conditions, hit counts, log messages.
 
-Runs on the thread that reached them. It counts as held meanwhile, so that functions called by a condition do not stop.
+Runs on the thread that reached the breakpoints. The agent marks that thread as held meanwhile, so that functions
+called by a condition do not stop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dynamo_dap.protocol.types import OutputEventBody, Source
 
 
 class ClientOutput(Protocol):
-    """The interface to the client."""
+    """The decider's interface to the client."""
 
     options: AgentOptions
     is_for_vs_code: bool
@@ -39,10 +40,10 @@ class Reached(Protocol):
     breakpoint: LineBreakpoint
 
     def holds(self) -> bool:
-        """Return whether its condition holds."""
+        """Return whether the breakpoint's condition holds."""
 
     def text_of(self, expression: str) -> str:
-        """Return the text of an expression in its log message."""
+        """Return the value, as text, of an expression in the breakpoint's log message."""
 
 
 class Decider:
@@ -53,7 +54,7 @@ class Decider:
         self._output = output
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
-        """Return the ids of the ``breakpoints`` that stop here."""
+        """Return the ids of the reached ``breakpoints`` that stop; count hits and print log messages."""
         made: list[Frame] = []
 
         def frame_once() -> Frame:
@@ -76,15 +77,18 @@ class Decider:
         return False
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
-        """Return whether the condition, if any, holds in ``frame``. If it raises, report that and return True."""
+        """Return whether the condition of ``breakpoint``, if any, holds in ``frame``. If it raises, report the error.
+
+        A condition that raises counts as true.
+        """
         condition = breakpoint.conditions.condition
         return condition is None or self._holds(breakpoint, condition, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Return whether a call passes all of ``reached``, in this order, without a stop.
+        """Return whether a call stops at none of ``reached``, which are in the order of execution.
 
-        If so, hits are counted and messages logged as if the call had reached them; else nothing is done. Raises what
-        the methods of ``Reached`` raise.
+        If so, count hits and print log messages as if the call had reached the breakpoints. If the call stops, do
+        neither. Exceptions of the methods of ``Reached`` reach the caller.
         """
         hits: dict[LineBreakpoint, int] = {}
         messages: list[tuple[LineBreakpoint, LogMessage, dict[str, str]]] = []
@@ -106,7 +110,10 @@ class Decider:
         return True
 
     def count(self, breakpoints: Iterable[LineBreakpoint]) -> bool:
-        """Return whether a call stops at none of ``breakpoints``, which evaluate nothing: see ``passes``."""
+        """Return whether a call stops at none of ``breakpoints``; if so, count its hits.
+
+        For breakpoints without a condition or log message only.
+        """
         hits: dict[LineBreakpoint, int] = {}
         for each in breakpoints:
             number = hits[each] = hits.get(each, each.hits) + 1
@@ -135,7 +142,7 @@ class Decider:
             problem = f"took longer than {self._output.options.evaluation_timeout:g} s"
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             problem = text_of_raised(error)
-        # An extra stop is better than a missed one without a message.
+        # Stop: an extra stop is better than a missed one.
         self._output.print(
             f"Breakpoint at line {breakpoint.line}: its condition {condition!r} failed: {problem}\n", "important"
         )

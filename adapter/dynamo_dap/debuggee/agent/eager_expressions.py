@@ -1,7 +1,7 @@
 """Evaluates Python expressions and statements over real values, in ordinary and generated frames.
 
-Runs on the held thread. An expression runs as in Python, side effects included; the agent limits the time of
-``evaluate`` requests.
+Runs on the held thread. An expression runs as in Python, side effects included. The agent interrupts an ``evaluate``
+request that takes too long.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def evaluate_python(
     local_names: MutableMapping[str, object],
     console: Callable[[str], None],
 ) -> Value:
-    """Return the value of ``expression``; in the ``repl`` context, run statements as well.
+    """Return the value of ``expression``; in the ``repl`` context, it may also be statements.
 
-    Its output goes to ``console``. ``local_names`` receives the assigned names.
+    What the expression prints goes to ``console``. Names that statements assign are added to ``local_names``.
 
     Raises:
-        EvaluationError: it does not parse.
+        EvaluationError: the expression does not parse.
         Exception: whatever the expression raises.
     """
     tree = _parse(expression, allow_statements=context == "repl")
@@ -62,7 +62,7 @@ def _names(
 ) -> tuple[dict[str, object], dict[str, object]]:
     if global_names is local_names:
         return global_names, global_names
-    # One namespace, so that comprehensions and lambdas in the expression see the frame's locals as well.
+    # Put the locals among the globals, too: comprehensions and lambdas in the expression see only these.
     together = {"__builtins__": builtins, **global_names, **local_names}
     return together, dict(local_names)
 
@@ -121,9 +121,10 @@ _MISSING = object()
 
 
 def kinds_at(path: str, names: Mapping[str, object]) -> dict[str, str] | None:
-    """Return the names that can follow ``path``, with DAP's kind; None if ``path`` needs a property.
+    """Return the attributes of the object at the dotted ``path``, each with its DAP kind.
 
-    After an empty path, return the names themselves.
+    For an empty path, return ``names``, builtins and keywords. Return None if no object is found without running a
+    property.
     """
     if not path:
         known = {**vars(builtins), **names}

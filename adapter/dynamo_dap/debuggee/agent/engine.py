@@ -1,8 +1,9 @@
-"""Defines the interfaces between the agent and its partners: engines, other debuggers, the process.
+"""Defines the interfaces between the agent and its partners: engines, debugpy, readers of compiles, the process.
 
-Each of the two modes has an engine. In ``update_hooks`` it installs the hooks that the agent's breakpoints, steps and
-pause requests need, and removes all others. The debugger of ordinary Python shares the program's threads with the
-agent: each stops some of them, and both may have a step in progress on the same one.
+Compile-time and run-time mode have one engine each. An engine's ``update_hooks`` installs the hooks that breakpoints,
+steps and pause requests need, and removes all its other hooks. debugpy, the debugger of ordinary Python, shares the
+program's threads with the agent. Each of the two stops some threads, and both may have a step in progress on the same
+thread.
 """
 
 from __future__ import annotations
@@ -39,28 +40,28 @@ class RequestError(Exception):
     """A request cannot be served; the message is for the user."""
 
     def __init__(self, text: str, *, error_id: ErrorId, message: str = "") -> None:
-        """Use DAP's short form as ``message``, such as ``notStopped``."""
+        """Show ``text`` to the user; ``message`` is DAP's short form for the client, such as ``notStopped``."""
         super().__init__(text)
         self.error_id = error_id
         self.message = message
 
 
 class Hooks(Protocol):
-    """Hooks in Dynamo for a session."""
+    """The hooks in torch that one part of the debugger needs during a session."""
 
     def update_hooks(self) -> None:
-        """Install or remove hooks for the present breakpoints, filters, steps and pause requests.
+        """Install the hooks that the present breakpoints, filters, steps and pause requests need; remove the others.
 
-        Called on any thread (the agent's reader, or a held thread that resumes) after each change of these. Must be
-        quick and must not touch the debugged program's state.
+        The agent calls this after each change of these settings, on any thread: its reader thread, or a held thread
+        that resumes. Must be quick and must not touch the debugged program's state.
         """
 
     def close(self) -> None:
-        """Remove every hook: the client has disconnected. A later client may call ``update_hooks`` again."""
+        """Remove every hook: the client has disconnected. ``update_hooks`` may be called again for a later client."""
 
 
 class Engine(Hooks, Protocol):
-    """One mode of debugging."""
+    """Debugs one mode: compile-time or run-time."""
 
     name: str
 
@@ -71,7 +72,7 @@ class Engine(Hooks, Protocol):
         """Return the listing of ``code``, if this engine shows code that Dynamo generated. Runs on any thread."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
-        """Return instructions around an address; None if it is not of this engine's code. Runs on any thread."""
+        """Return instructions around an address; None if this engine has no code there. Runs on any thread."""
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop where ``frame`` called ``breakpoint()``, if this engine handles that call; else return False."""
@@ -82,12 +83,12 @@ class InstructionEngine(Protocol):
     """An engine that stops at instructions of generated code. Runs on the agent's reader thread."""
 
     def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
-        """Replace the breakpoints on addresses; one answer for each."""
+        """Replace all instruction breakpoints; return one answer for each of ``requested``."""
 
     def set_listing_breakpoints(
         self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
-        """Replace the breakpoints on lines of a listing; None if ``virtual`` is not a listing."""
+        """Replace the breakpoints of the listing ``virtual``; return None if it is another kind of source."""
 
     def show_listings_as(self, form: str) -> None:
         """Show listings in another form, one of ``LISTING_FORMS``."""
@@ -97,24 +98,28 @@ class CodePatcher(Protocol):
     """Patches generated code. Runs on the agent's reader thread."""
 
     def patch(self, arguments: PatchArguments) -> PatchBody:
-        """Replace an instruction for later calls. Raises ``RequestError`` if nothing was changed."""
+        """Replace an instruction for later calls. Raises ``RequestError`` if that is impossible."""
 
     def revert_patches(self, arguments: UnpatchArguments) -> UnpatchBody:
-        """Revert patches, so that calls run what Dynamo generated. Raises ``RequestError`` if nothing was changed."""
+        """Revert patches: later calls run the code as Dynamo generated it.
+
+        Raises ``RequestError`` if nothing was changed.
+        """
 
 
 @runtime_checkable
 class ReportingEngine(Protocol):
-    """An engine that may stop at a line before the line runs as ordinary Python."""
+    """An engine that may report a breakpoint in a trace before ordinary Python reaches its line."""
 
     def take_reported(self, frame: types.FrameType, *, enters: bool) -> bool:
-        """Return whether this execution of the line that ``frame`` reaches has stopped already; count it only once.
+        """Return whether a trace has reported the breakpoint that ``frame`` now reaches as ordinary Python.
 
-        ``enters``: it reaches a function breakpoint. Runs on the frame's thread.
+        Each report is returned once, so that the next execution of the line stops again. ``enters``: the breakpoint is
+        one on entry of the function. Runs on the frame's thread.
         """
 
     def functions_traced(self) -> Collection[FunctionKey] | None:
-        """Return the traced functions in files with breakpoints. None if not all are known."""
+        """Return the functions traced so far in files with breakpoints. None if some may have been missed."""
 
 
 class NoSuchCompile(Exception):
@@ -133,11 +138,11 @@ class CallSaver(Protocol):
     """Saves calls of compiled functions."""
 
     def save(self, top: types.FrameType, folder: str | None, *, has_data: bool) -> RecordCallBody:
-        """Save the call in which this thread is held, above ``top``. Raises ``CannotSaveCall``."""
+        """Save the call in which this thread is held; ``top`` is its innermost frame. Raises ``CannotSaveCall``."""
 
 
 class EntryReader(Protocol):
-    """Reads torch's cache entries. Runs on the reader thread, or a thread of the program that requests them."""
+    """Reads torch's cache entries. Runs on the reader thread, or on a program thread that asks for them."""
 
     def of_function(self, code: types.CodeType) -> EntriesBody:
         """Return the cache entries of one function and of its resume functions."""
@@ -146,7 +151,11 @@ class EntryReader(Protocol):
         """Return the cache entries of the functions called ``function``, or of all functions."""
 
     def forget(self, function_id: int, compile_id: str | None) -> int:
-        """Forget an entry, or (None) all of a function; return how many. Raises ``NoSuchEntry``."""
+        """Remove the entry of ``compile_id``, or (None) all of the function. Return how many were removed.
+
+        Raises:
+            NoSuchEntry: the function or entry does not exist, or cannot be removed now.
+        """
 
 
 class GraphBody(Protocol):
@@ -168,19 +177,22 @@ class CompileReader(Hooks, Protocol):
         """Return the body of ``dynamoGuards``. Raises ``NoSuchCompile``."""
 
     def thread_of(self, compile_id: str) -> int | None:
-        """Return Python's identifier of the thread that traces a compile; None if it has ended or does not exist."""
+        """Return Python's identifier of the thread that traces a compile.
+
+        None if the compile has ended or does not exist.
+        """
 
     def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
-        """Return the body of ``graph`` for the trace held on this thread; None if another thread holds it."""
+        """Return the result of ``graph`` for the trace held on this thread; None if it is not this compile's."""
 
     def guards_so_far(self, compile_id: str) -> object:
-        """Return the body of ``guards`` for the trace held on this thread; None if another thread holds it."""
+        """Return the result of ``guards`` for the trace held on this thread; None if it is not this compile's."""
 
     def code_of_graph(self, compile_id: str, function: str) -> str | None:
         """Return the readable code of a compile's graph: empty if it has no graph, None while the graph is unknown."""
 
     def readable_code(self, name: str, graph: object) -> str:
-        """Return the readable code of a graph (``torch.fx.Graph``), in the same form. Runs on the tracing thread."""
+        """Return the code of a ``torch.fx.Graph``, in the form of ``code_of_graph``. Runs on the tracing thread."""
 
 
 @dataclass(eq=False)
@@ -191,8 +203,9 @@ class WhatIf:
     compile_id: str
     changes: tuple[str, ...]
     code: str = ""
-    """The code of its graph."""
+    """The readable code of the changed graph."""
     is_over: bool = False
+    """Whether the changed trace has ended."""
     kept: bool = False
     """Whether the program's call runs the changed graph."""
     problem: str | None = None
@@ -202,7 +215,10 @@ class StageReader(Hooks, Protocol):
     """Reads the stages of explored compiles. Runs on the reader thread."""
 
     def stages(self, compile_id: str | None, source_of: Callable[[VirtualSource], Source | None]) -> object:
-        """Return the body of ``dynamoStages``; ``source_of`` makes a document readable. Raises ``NoSuchCompile``."""
+        """Return the body of ``dynamoStages``. Raises ``NoSuchCompile``.
+
+        ``source_of`` returns the DAP source by which the client reads a stage's document.
+        """
 
 
 FunctionKey = tuple[str, int, str]
@@ -217,7 +233,7 @@ class EagerDebugger(Protocol):
 
     @property
     def is_active(self) -> bool:
-        """Whether it debugs now. Runs on any thread."""
+        """Whether this debugger has a session now. Runs on any thread."""
 
     def wait_until_configured(self) -> None:
         """Block until its client has set its breakpoints or disconnected."""
@@ -230,7 +246,7 @@ class EagerDebugger(Protocol):
         """The exception filters that are on, by DAP's names. Runs on any thread."""
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
-        """Do not stop again for ``error`` by ``filters``: the agent has stopped where it was raised.
+        """Ignore ``filters`` for ``error``: the agent has already stopped where it was raised.
 
         The filter ``raised`` still stops in each function that the error passes.
         """
@@ -239,18 +255,18 @@ class EagerDebugger(Protocol):
         """Detach from the program at the end of the session. Runs on any thread; may be called again."""
 
     def disabled_on_this_thread(self) -> AbstractContextManager[None]:
-        """Disable it for the calling thread inside this context: the agent holds the thread."""
+        """Return a context in which this debugger ignores the calling thread: the agent holds the thread."""
 
     @property
     def holds_this_thread(self) -> bool:
-        """Return whether it has stopped the calling thread: its evaluations there must not stop again."""
+        """Whether this debugger has stopped the calling thread: what the user evaluates there must not stop again."""
 
     def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
-        """Resume the calling thread after a stop of the agent.
+        """Resume the calling thread, which the agent has held.
 
-        A ``step`` ends in the debugger that reaches its end first. In this one, that is in the eager code that called
-        the agent's frames, or in ``stopped``, a frame of ordinary Python.
-        Without a ``step`` the user chose to continue: cancel a step in progress here.
+        Both debuggers follow a ``step``; the one that reaches its end first stops. This debugger follows it in
+        ``stopped``, the frame of ordinary Python that has stopped. If that is None, it follows the step in the eager
+        code that called the agent's frames. Without a ``step`` the user chose to continue: cancel this debugger's step.
         """
 
     def step_into_next_call(self) -> None:
@@ -259,14 +275,14 @@ class EagerDebugger(Protocol):
     def stop_at(self, frame: types.FrameType | None) -> None:
         """Stop the calling thread once it is back in ``frame``, which called ``breakpoint()``.
 
-        None: at the next line at which it may stop, as for a pause.
+        If ``frame`` is None, stop at the next line where this debugger may stop, as for a pause.
         """
 
     def functions_seen(self) -> Collection[FunctionKey] | None:
-        """Return the functions that have begun. None if some may have begun unseen."""
+        """Return the functions that ordinary Python has entered. None if some may have been missed."""
 
     def conditions_met(self) -> Mapping[tuple[str, int], bool]:
-        """Return whether a breakpoint's condition ever held, for each path and line with one that was reached."""
+        """Return, by path and line of each breakpoint that was reached, whether its condition ever held."""
 
     def pause_taken(self) -> None:
         """Withdraw the user's pause request: the agent is about to pause the calling thread."""
@@ -276,7 +292,7 @@ class EagerDebugger(Protocol):
 
 
 class NoEagerDebugger:
-    """Replaces the debugger of ordinary Python until a session with debugpy begins."""
+    """Stands for the debugger of ordinary Python until a session with debugpy begins."""
 
     is_active = False
     holds_this_thread = False
@@ -289,7 +305,7 @@ class NoEagerDebugger:
         """Do nothing: no debugger is here to report to."""
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
-        """Do nothing: no debugger reports it a second time."""
+        """Do nothing: no other debugger stops for the error."""
 
     def close(self) -> None:
         """Do nothing: there is nothing to end."""
@@ -312,11 +328,11 @@ class NoEagerDebugger:
         """Return None: nothing is seen."""
 
     def conditions_met(self) -> Mapping[tuple[str, int], bool]:
-        """Return nothing: no breakpoint is reached."""
+        """Return no entries: without a debugger no breakpoint is reached."""
         return {}
 
     def pause_taken(self) -> None:
-        """Do nothing: only the agent was asked."""
+        """Do nothing: only the agent was asked to pause."""
 
     def withdraw_pauses(self) -> None:
         """Do nothing: only the agent was asked to pause."""
@@ -342,7 +358,7 @@ class Process(Protocol):
 
 
 class NoProcess:
-    """Replaces the process of an agent that only serves requests."""
+    """Stands for the process in an agent that only serves requests."""
 
     def terminate(self) -> None:
         """Do nothing: there is nothing to end."""
@@ -366,38 +382,38 @@ class CallFacts(Protocol):
 
     @property
     def lines(self) -> Mapping[str, frozenset[int]]:
-        """The lines that a call reaches, by file."""
+        """The lines that each of these calls runs, by file."""
 
 
 class CachedCalls(Protocol):
     """Stops in cached calls of compiled functions."""
 
     def are_wanted(self) -> bool:
-        """Return whether any such call may have to stop. Called after each change of breakpoints, on any thread."""
+        """Return whether any cached call may have to stop. Called after each change of breakpoints, on any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
         """Return whether a breakpoint is on these lines, by file, or on these functions (qualified names)."""
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """Prepare for calls of the compiled ``code``: whether they may have to stop has changed. Runs on any thread."""
+        """Prepare for calls of the compiled ``code``, for which ``may_stop`` has changed. Runs on any thread."""
 
     def release(self) -> None:
-        """Let all of them run without a stop. Runs on any thread."""
+        """Let all cached calls run without a stop. Runs on any thread."""
 
     def are_traced(self) -> bool:
-        """Return whether such calls stop in a replay (``stop_in``). If not, only ``prepare`` acts on them."""
+        """Return whether cached calls stop in a replay (``stop_in``). If not, only ``prepare`` affects them."""
 
     def wants_step(self, step: Step) -> bool:
-        """Return whether a step in progress may end in such a call."""
+        """Return whether a step in progress may end in a cached call."""
 
     def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
-        """Return whether the breakpoints that calls of generated ``code`` reach only count, for any input.
+        """Return whether all breakpoints in calls of generated ``code`` only count hits, for any input.
 
         The answer holds until breakpoints change. ``known`` is as for ``stop_in``.
         """
 
     def count(self, known: CallFacts) -> bool:
-        """Count the call that is about to run; if it has to stop, do nothing and return False.
+        """Count the breakpoint hits of the call that is about to run. If it has to stop, count none and return False.
 
         Runs on the call's thread, which is not held.
         """
@@ -410,16 +426,16 @@ class CachedCalls(Protocol):
         """
 
     def are_compiled_wanted(self) -> bool:
-        """Return whether newly compiled calls may have to be noted. Runs on any thread."""
+        """Return whether a call that was compiled just now may need a replay. Runs on any thread."""
 
     def wants_compiled(self, code: types.CodeType) -> bool:
-        """Return whether to note the call that is about to run the generated ``code``. Runs on the call's thread."""
+        """Return whether to replay the call whose compile has generated ``code``. Runs on the call's thread."""
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Note the part of the call before its graph break, without a stop. Returns what ``stop_in`` returns."""
+        """Replay the call up to its graph break, without a stop, for its history. Returns the result of ``stop_in``."""
 
     def has_begun(self, code: types.CodeType) -> bool:
-        """Return whether a call of generated ``code`` has begun whose end must be noted. Runs on any thread."""
+        """Return whether ``ended`` must be called for a call of generated ``code``. Runs on any thread."""
 
     def ended(self, frame: types.FrameType) -> None:
         """Note that the call that ``frame`` ran has ended. Runs on the thread that made the call."""
@@ -429,25 +445,26 @@ class BackwardCalls(Protocol):
     """Stops in the backward passes of compiled calls."""
 
     def are_wanted(self) -> bool:
-        """Return whether any may have to stop. Called after each change of settings, on any thread."""
+        """Return whether any backward pass may have to stop. Called after each change of settings, on any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
-        """Return whether anything is set in the backward pass of a call that runs these lines, by file."""
+        """Return whether the backward pass of a call that runs these lines (by file) may have to stop."""
 
     def release(self) -> None:
-        """Let all of them run without a stop. Runs on any thread."""
+        """Let all backward passes run without a stop. Runs on any thread."""
 
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Note the inputs of a call, before it begins. Runs on the thread that makes the call.
+        """Note the inputs of a call before it begins; return the facts about the cache entry's calls.
 
-        ``known`` is the result for an earlier call of the same cache entry. Return None if the call cannot stop.
+        Return None if the call's backward pass cannot stop. ``known`` is the result for an earlier call of the same
+        cache entry. Runs on the thread that makes the call.
         """
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
-        """Keep the compiled graph's ``outputs`` in the call that began in ``frame``."""
+        """Keep the compiled graph's ``outputs`` for the backward pass of the call that began in ``frame``."""
 
     def ended(self, frame: types.FrameType) -> None:
-        """Note that the call has returned or raised."""
+        """Note that the call that began in ``frame`` has returned or raised."""
 
 
 class Host(Protocol):
@@ -458,44 +475,47 @@ class Host(Protocol):
     eager_debugger: EagerDebugger
     steps: Steps
     comparison: ComparisonBody | None
-    """The newest call in which a compiled graph was found to differ."""
+    """The newest call in which a compiled graph's result differs from eager."""
     compiles: CompileReader | None
     """Recorded compiles."""
     what_if: WhatIf | None
     """The newest trace in which the user changed something."""
 
     def what_if_is_over(self) -> None:
-        """Report how ``what_if`` and the program's own trace, which have both ended, differ."""
+        """Report how ``what_if`` and the program's own trace differ. Both have ended."""
 
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user resumes it, and serve requests on it.
 
-        Ends the step in progress on this thread. Returns at once if no client is connected. A step that the user began
-        is then in ``steps``.
+        Ends the step in progress on this thread. If the user resumes it by a step, the step is in ``steps`` on return.
+        Returns at once if no client is connected or the thread is held already.
         """
 
     @property
     def is_holding(self) -> bool:
-        """Return whether the calling thread is held already: code that an evaluation runs must not stop again."""
+        """Whether the calling thread is held already: code that an evaluation runs must not stop again."""
 
     def holding(self) -> AbstractContextManager[None]:
-        """Mark the calling thread as held: code that runs inside does not stop."""
+        """Return a context that marks the calling thread as held: code that runs inside does not stop."""
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
-        """Decide on reached breakpoints: conditions, hit counts, log messages.
+        """Return the ids of the reached ``breakpoints`` that stop; count their hits and print their log messages.
 
-        ``frame`` makes the frame for evaluating conditions and log messages; called only if there are any. Returns the
-        ids of breakpoints that stop, empty for none.
+        ``frame`` makes the frame in which conditions and log messages are evaluated. It is called only if there are
+        any.
         """
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
         """Return whether the condition of ``breakpoint`` holds in ``frame``; count and log nothing."""
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Return whether a call that reaches these breakpoints stops at none; then count hits and log messages."""
+        """Return whether a call stops at none of the breakpoints that it reaches; if so, count and log its hits."""
 
     def count(self, breakpoints: Sequence[LineBreakpoint]) -> bool:
-        """Return whether a call stops at none of ``breakpoints``, which evaluate nothing; then count hits."""
+        """Return whether a call stops at none of ``breakpoints``; if so, count its hits.
+
+        For breakpoints without a condition or log message only.
+        """
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
         """Return the frames of running Python code from ``top`` down: ordinary ones, and those of engines."""
@@ -507,7 +527,7 @@ class Host(Protocol):
         """Send the client the present state of ``breakpoint``."""
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
-        """Bind a function breakpoint that was reached at ``line`` of ``path``, unless it is bound."""
+        """Bind a function breakpoint to ``line`` of ``path``, where it was reached, unless it is bound already."""
 
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""

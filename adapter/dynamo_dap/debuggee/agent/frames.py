@@ -1,7 +1,7 @@
 """Models the frames of a held thread's stack: those of engines, and those of ordinary Python.
 
-Frames are made on the held thread at the first request for the stack, serve requests on that thread, and die with the
-pause.
+The held thread makes the frames at the first request for the stack, and uses them for later requests. They live until
+the thread resumes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dynamo_dap.protocol.types import CompletionItem
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A frame's position: 1-based lines and columns, ``end_column`` exclusive as in DAP; None where unknown."""
+    """A range of source text: 1-based lines and columns, ``end_column`` exclusive as in DAP; None if unknown."""
 
     line: int
     column: int = 1
@@ -43,16 +43,16 @@ class Position:
 
 
 LOG_CONTEXT = "log"
-"""The context of an expression in a log message, besides DAP's ``watch``, ``hover``, ``repl`` and ``clipboard``."""
+"""A value for ``context`` in ``Frame.evaluate``, in addition to DAP's: the expression is in a log message."""
 
 
 class Frame(ABC):
-    """One frame. Engines subclass it; only abstract methods have to be implemented."""
+    """One frame of a stack. Each engine has subclasses."""
 
     is_label: bool = False
-    """Whether it only separates kinds of frames."""
+    """Whether this is only a separator between kinds of frames."""
     is_user_code: bool = True
-    """Whether it is the user's code. Other frames are grey; ``justMyCode`` hides them, except the top frame."""
+    """Whether the frame runs the user's code. ``justMyCode`` hides other frames, except the top frame."""
     is_writable: ClassVar[bool] = False
     """Whether ``write`` assigns anything."""
     instruction_pointer_reference: str | None = None
@@ -79,16 +79,16 @@ class Frame(ABC):
     def evaluate(self, expression: str, context: str) -> Value:
         """Return the value of ``expression`` in this frame.
 
-        ``context`` is DAP's: watch, hover, repl, clipboard, variables.
+        ``context`` is DAP's (``watch``, ``hover``, ``repl``, ``clipboard``, ``variables``) or ``LOG_CONTEXT``.
 
         Raises:
-            EvaluationError: it has no value; the message is for the user. Anything else raised is shown as the
-                expression's own exception.
+            EvaluationError: the expression has no value; the message is for the user.
+            Exception: whatever the expression raises; the user sees it as the expression's own exception.
         """
         raise EvaluationError("nothing can be evaluated in this frame")
 
     def tensor(self, expression: str) -> Tensor:
-        """Return the tensor that ``expression`` gives, with its data. Raises like ``evaluate``."""
+        """Return the tensor to which ``expression`` evaluates, with its data. Raises like ``evaluate``."""
         children = self.evaluate(expression, "watch").children
         if children is None:
             raise EvaluationError(f"{expression} is not a tensor")
@@ -99,7 +99,7 @@ class Frame(ABC):
         raise EvaluationError("nothing can be evaluated in this frame")
 
     def watched(self, name: str) -> Watchable | None:
-        """Return the watched variable for a data breakpoint; None if it cannot be watched."""
+        """Return the variable ``name`` as the subject of a data breakpoint; None if it cannot be watched."""
         return None
 
     def write(self, expression: str, value: str) -> Value:
@@ -107,15 +107,15 @@ class Frame(ABC):
         raise WriteRefused(f"nothing can be assigned in this frame: {WHAT_CAN_BE_SET}")
 
     def jump_to(self, path: str, line: int) -> Any:
-        """Return the target of a jump to a line; None if this frame cannot jump.
+        """Return the target of a jump to ``line`` of ``path``; None if this kind of frame cannot jump.
 
         Raises:
-            WriteRefused: a jump to this line is impossible; the text says why.
+            WriteRefused: the frame cannot jump to this line; the text says why.
         """
         return None
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
-        """Return completions for ``text`` with the cursor before the 1-based ``column``."""
+        """Return completions of ``text`` for a cursor before the 1-based ``column``."""
         return ()
 
 
@@ -141,11 +141,11 @@ class EagerFrame(Frame):
 
     @property
     def position(self) -> Position:
-        """The current line, with the columns of the instruction where this Python has them."""
+        """The current line; from Python 3.11 on, the exact range of the current instruction."""
         return position_in_code(self._frame.f_code, self._frame.f_lasti, self._frame.f_lineno)
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """Return locals and globals, and for a Triton kernel its program."""
+        """Return locals and globals; in a Triton kernel also the running program of its grid."""
         program = program_scope(self._frame, is_user_file)
         return (
             ScopeOfFrame("Locals", locals_of(self._frame), "locals"),
@@ -161,7 +161,7 @@ class EagerFrame(Frame):
         return value
 
     def watched(self, name: str) -> WatchedVariable | None:
-        """Return a part of what a local variable holds; only such parts are watched in ordinary Python."""
+        """Return ``name`` if it is a part of a local variable's value: ordinary Python watches nothing else."""
         variable = WatchedVariable.of(name, self._frame.f_code)
         root, steps = variable.parts
         return variable if steps and root in self._frame.f_code.co_varnames else None
@@ -182,13 +182,13 @@ _ITS_OWN_FRAME = compile("__import__('sys')._getframe()", GLOBALS_FILE, "eval")
 
 
 def frame_of_globals() -> types.FrameType:
-    """Return a finished frame whose names are the program's ``__main__`` globals, for reading and assigning."""
+    """Return a finished frame for reading and assigning the globals of the program's ``__main__``."""
     frame: types.FrameType = eval(_ITS_OWN_FRAME, vars(sys.modules["__main__"]))
     return frame
 
 
 class GlobalsFrame(EagerFrame):
-    """The frame for requests without a frame; it is not part of the stack."""
+    """The frame in which requests that name no frame are evaluated. It is in no stack."""
 
     is_writable = True
 
@@ -208,7 +208,7 @@ class GlobalsFrame(EagerFrame):
 
 
 def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Position:
-    """Return the position of the instruction at byte ``offset`` (``f_lasti``); ``line`` if the code has none."""
+    """Return the position of the instruction at byte ``offset`` (``f_lasti``); ``line`` if the code has no columns."""
     if hasattr(code, "co_positions") and offset >= 0:
         for index, (start, end, column, end_column) in enumerate(code.co_positions()):
             if index == offset // 2 and start is not None and column is not None:
@@ -219,8 +219,8 @@ def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Pos
 def caller_frame() -> types.FrameType:
     """Return the frame that called this function's caller.
 
-    For callers that keep the beginning of a stack in a local variable: a frame that refers to itself would live until
-    the next garbage collection, with everything that the program's frames refer to.
+    If a function kept its own frame in a local variable, the frame would refer to itself. It would then live until the
+    next garbage collection, with all objects in the frames below it.
     """
     return sys._getframe(2)
 

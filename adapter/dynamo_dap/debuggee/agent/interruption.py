@@ -1,10 +1,12 @@
-"""Interrupts the program's threads: by an exception that limits or cancels work, or by a call.
+"""Interrupts the program's threads: raises an exception in them, or makes the main thread call a function.
 
-The work on a held thread runs user code without deadlines. When its time is up, or on ``interrupt``, an exception is
-raised in its thread (``PyThreadState_SetAsyncExc``). It takes effect at the next Python instruction. Work that is stuck
-in C code continues until that returns, and a callback reports it. One watchdog thread serves the whole process and
-sleeps when there is nothing to watch. A call is put into CPython's queue of pending calls, which only the main thread
-serves, between two of its instructions.
+A request on a held thread may run user code that never ends. When its time is up or the user cancels it,
+``PyThreadState_SetAsyncExc`` raises an exception in the thread, at its next Python instruction. Code stuck in C
+continues until the C function returns; a callback reports that. One watchdog thread serves the whole process, and
+sleeps while there is nothing to watch.
+
+To call a function on the main thread, this module adds it to CPython's queue of pending calls. Only the main thread
+serves that queue, between two of its instructions.
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ _PlainCall = ctypes.CFUNCTYPE(ctypes.c_int)
 _raising: deque[object] = deque(maxlen=64)
 """Calls that will send an exception, kept alive until they have returned."""
 _waiting: list[object] = []
-"""Calls that were not made yet, kept alive until then."""
+"""Pending calls, kept alive until they begin."""
 _made: deque[object] = deque(maxlen=64)
-"""The latest calls to begin. Nothing else refers to a running call, and garbage collection would end it."""
+"""The latest calls that have begun. A running call that nothing refers to could be garbage collected."""
 
 
 def raise_in_thread(ident: int, exception: type[BaseException]) -> None:
     """Raise ``exception`` in the thread with Python's identifier ``ident``, at one of its next instructions.
 
     While the exception is pending, every thread of CPython 3.12 and older checks for it repeatedly, and a traced thread
-    of 3.11 makes no progress. So the main thread, which does nearly all work, is first stopped between two
-    instructions. A long call into C then delays only the exception.
+    of 3.11 makes no progress. To keep that time short, the main thread gets the exception only once it waits in a
+    pending call, between two instructions. A long C function then delays the exception without slowing other threads.
     """
     if ident == threading.main_thread().ident:
         _raise_in_main_thread(ident, exception)
@@ -58,7 +60,7 @@ def _send_exception(ident: int, exception: type[BaseException]) -> None:
 def _raise_in_main_thread(ident: int, exception: type[BaseException]) -> None:
     arrived: queue.SimpleQueue[bool] = queue.SimpleQueue()
     gate: queue.SimpleQueue[int] = queue.SimpleQueue()
-    # C functions only: in Python code the exception would be raised here, and be lost.
+    # Use C functions only: Python code here would receive the exception itself.
     steps = map(operator.methodcaller("__call__"), (functools.partial(arrived.put, True), gate.get))
     callback = _PlainCall(functools.partial(any, steps))
     _raising.append(callback)
@@ -74,10 +76,10 @@ def _raise_in_main_thread(ident: int, exception: type[BaseException]) -> None:
 
 
 def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generator[int, object, None]:
-    """Call ``function`` when it receives a value.
+    """Call ``function`` when this generator receives a value.
 
-    It is a generator because an exception that is sent to the main thread can then arrive only inside a ``try``. An
-    ``Interrupted`` that arrives here was meant for the evaluation that this call interrupts, so it is sent again.
+    In a generator, an exception that is sent to the main thread arrives inside a ``try`` in every case. An
+    ``Interrupted`` that arrives here was meant for the code that the call interrupts, so it is raised again there.
     """
     was_interrupted = False
     try:
@@ -97,10 +99,10 @@ def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generat
 
 
 def call_on_main_thread(function: Callable[[], None]) -> bool:
-    """Call ``function`` once the main thread runs Python; ``sys._getframe(2)`` there is the interrupted frame.
+    """Call ``function`` on the main thread, once that runs Python.
 
-    Return False if CPython's queue stays full: then it is not called. Not for the main thread, which would wait for
-    itself.
+    In ``function``, ``sys._getframe(2)`` is the interrupted frame. Return False, without the call, if CPython's queue
+    stays full. Must not run on the main thread, which would wait for itself.
     """
 
     def begin() -> None:
@@ -132,12 +134,12 @@ STUCK_SECONDS = 1.0
 
 
 class Interruptible:
-    """One piece of work that may be interrupted. Entered and left on the working thread, interrupted from any."""
+    """One piece of work that may be interrupted. The working thread enters and leaves it; any thread may interrupt."""
 
     def __init__(self, seconds: float | None, on_stuck: Callable[[], None] | None = None) -> None:
-        """Limit the work to ``seconds``; None leaves only ``interrupt``.
+        """Limit the work to ``seconds``; with None, only ``interrupt`` ends it.
 
-        ``on_stuck`` is called once, on the watchdog's thread, if the work continues after its time.
+        The watchdog's thread calls ``on_stuck`` once if the interrupted work has not ended after ``STUCK_SECONDS``.
         """
         self.timed_out = False
         self._on_stuck = on_stuck
@@ -148,7 +150,10 @@ class Interruptible:
         self._raised = False
 
     def running(self) -> Interruptible:
-        """Run the work inside this context, once. Raise ``Interrupted`` if it was interrupted, even before it began."""
+        """Return the context in which to do the work, once.
+
+        The context raises ``Interrupted`` if the work is interrupted, also before it begins.
+        """
         return self
 
     def __enter__(self) -> None:
@@ -165,7 +170,7 @@ class Interruptible:
         raise Interrupted
 
     def interrupt(self) -> None:
-        """Raise ``Interrupted`` in the working thread, now or when it begins the work; not after its end."""
+        """Raise ``Interrupted`` in the working thread: now, or when the work begins. Do nothing after its end."""
         with self._lock:
             if self._raised or self._is_over:
                 return
@@ -174,7 +179,10 @@ class Interruptible:
                 raise_in_thread(self._ident, Interrupted)
 
     def time_out(self) -> None:
-        """Interrupt because the time is up, or report that this had no effect. Runs on the watchdog's thread."""
+        """Interrupt the work, whose time is up; in a second call, report that it is stuck.
+
+        Runs on the watchdog's thread.
+        """
         with self._lock:
             is_first = not self._is_over and not self.timed_out
             is_stuck = not self._is_over and self.timed_out
@@ -193,23 +201,22 @@ class Interruptible:
         if self._seconds is not None:
             _watchdog.forget(self)
         if raised:
-            # The exception may still be pending: the work could have ended just before. It must not reach the user's
-            # program.
+            # If the work ended just before, the exception is still pending. It must not reach the user's program.
             _receive_pending_exception()
 
 
 class Guard:
-    """Limits short pieces of work, one after the other on one thread, at almost no cost.
+    """Limits the time of short pieces of work on one thread, one after the other, at almost no cost.
 
-    For example a condition that is evaluated at every instruction. The watchdog checks a guard twice a second, so a
-    piece of work may run half a second too long.
+    An example is a condition that is evaluated at every instruction. The watchdog checks a guard only twice a second,
+    so work may run half a second too long.
     """
 
     __slots__ = ("_deadline", "_ident", "_lock", "_raised", "is_watched")
 
     def __init__(self) -> None:
         self.is_watched = False
-        """Whether the watchdog checks it."""
+        """Whether the watchdog checks this guard."""
         self._lock = threading.Lock()
         self._ident = threading.get_ident()
         self._deadline: float | None = None
@@ -227,7 +234,7 @@ class Guard:
             _watchdog.watch_guard(self)
 
     def end(self) -> None:
-        """End the piece of work, also after an exception. Runs on the thread that made the guard."""
+        """End the piece of work; call it also after an exception. Runs on the thread that made the guard."""
         with self._lock:
             self._deadline = None
             raised, self._raised = self._raised, False
@@ -245,19 +252,19 @@ class Guard:
 def _receive_pending_exception() -> None:
     """Receive this thread's pending exception here, if there is one.
 
-    Withdrawing it (``PyThreadState_SetAsyncExc`` with NULL) leaves the interpreter's flag set on 3.12 and older: it
-    then checks for an exception repeatedly, and a traced thread of 3.11 makes no progress.
+    ``PyThreadState_SetAsyncExc`` with NULL would withdraw the exception, but leave a flag of CPython 3.12 and older
+    set. All threads would then check for an exception repeatedly, and a traced thread of 3.11 would make no progress.
     """
     try:
         for _ in range(100):
-            # The interpreter checks for exceptions at the end of each turn.
+            # CPython raises a pending exception at the end of a loop's turn.
             pass
     except Interrupted:
         pass
 
 
 _GUARD_INTERVAL = 0.5
-"""Seconds between two checks of guards in use."""
+"""Seconds between two checks of the watched guards."""
 _IDLE_LOOKS = 4
 
 
@@ -265,7 +272,7 @@ class _Watchdog:
     """A daemon thread that interrupts work after its time limit."""
 
     def __init__(self) -> None:
-        # The lock itself is entered without a call of Python code, the condition around it is not.
+        # Entering a lock calls C code only. Entering its condition would call Python code, which a tracer could see.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
         self._deadlines: dict[Interruptible, float] = {}
@@ -273,7 +280,7 @@ class _Watchdog:
         self._wakes_at: float | None = None
         """When the thread wakes by itself; None while there is nothing to watch."""
         self._guards: dict[Guard, int] = {}
-        """Guards in use, each with the number of times in a row it was idle."""
+        """The watched guards, each with the number of its latest checks, in a row, that found no work."""
 
     def watch(self, work: Interruptible, deadline: float) -> None:
         with self._lock:
@@ -291,7 +298,7 @@ class _Watchdog:
             self._thread = own_thread("watchdog", self._run)
             self._thread.start()
         elif self._wakes_at is None or deadline < self._wakes_at:
-            # Waking it for every piece of work would cost more than most conditions of breakpoints.
+            # Wake it only for an earlier deadline: a wake-up costs more than evaluating most conditions.
             self._wakes_at = deadline
             self._condition.notify()
 

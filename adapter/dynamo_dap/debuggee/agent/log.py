@@ -21,7 +21,7 @@ _logger.addHandler(logging.NullHandler())
 
 
 def start_log() -> None:
-    """Write to the file that ``DYNAMO_DAP_LOG`` names; nothing is written without it."""
+    """Begin to log to the file that ``DYNAMO_DAP_LOG`` names; without this variable nothing is logged."""
     path = os.environ.get(LOG_VARIABLE)
     if path:
         try:
@@ -42,7 +42,7 @@ def log_problem(text: str) -> None:
 
 
 def log_exception(doing: str) -> None:
-    """Record the unexpected exception being handled, which was raised while ``doing`` something."""
+    """Record the exception being handled; ``doing`` names the work in which it was raised."""
     _logger.exception("unexpected error while %s", doing)
 
 

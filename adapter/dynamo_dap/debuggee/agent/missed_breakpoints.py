@@ -1,6 +1,6 @@
-"""Explains at the end of a program why a breakpoint has not stopped it, where that is certain.
+"""Explains, when a program ends, why a breakpoint was not hit, if the reason is certain.
 
-Reads facts that debugpy and the engines have noted anyway. Runs on the thread that ends the program.
+Reads facts that debugpy and the engines have noted for other purposes. Runs on the thread on which the program ends.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def missed(
     begun: Collection[FunctionKey],
     met: Mapping[tuple[str, int], bool],
 ) -> Iterator[MissedBreakpoint]:
-    """Yield the ``breakpoints`` that were missed for a known reason.
+    """Yield those of ``breakpoints`` that were not hit for a known reason. All were set before the program began.
 
-    All were set before the program began. ``begun`` are the functions that ran as ordinary Python or were traced.
-    ``met`` has the breakpoints that ordinary Python reached: whether their condition ever held.
+    ``begun`` has the functions that ran as ordinary Python or were traced. ``met`` says for each breakpoint that
+    ordinary Python reached, by path and line, whether its condition ever held.
     """
     files = {path for path, *_ in begun}
     imported = functools.cache(_imported_files)

@@ -1,7 +1,7 @@
 """Holds one thread, which serves requests about its state until it is released.
 
-The held thread runs ``serve``; the agent's reader thread submits work and releases it. A pause lives until the thread
-resumes.
+The held thread runs ``serve``. The agent's reader thread submits work, and releases the thread. A pause lives until the
+thread resumes.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ class Reply:
 
 
 class Work:
-    """One request to be served on a held thread. ``run`` answers the request itself, whatever happens."""
+    """One request to be served on a held thread."""
 
     def __init__(self, seq: int, name: str, reply: Reply, seconds: float | None) -> None:
-        """Take a request's ``seq``, to cancel it, its displayed ``name``, and its limit in ``seconds``."""
+        """Keep the request's ``seq``, by which it can be cancelled, the ``name`` to show, and its time limit."""
         self.seq = seq
         self.name = name
         self.reply = reply
         self.run: Callable[[], None] = lambda: None
-        """Serves the request. Runs on the held thread."""
+        """Serves and answers the request, whatever happens. Runs on the held thread."""
         self.on_stuck: Callable[[], None] = lambda: None
-        """Reports that the work continues in C code after its time. Runs on the watchdog's thread."""
+        """Reports that the work is stuck in C code after its time. Runs on the watchdog's thread."""
         self.interruptible = Interruptible(seconds, self._report_stuck)
 
     def _report_stuck(self) -> None:
         self.on_stuck()
 
     def end(self) -> None:
-        """Release the pause: a reference cycle would keep its frames' objects alive."""
+        """Drop the references to the pause: a reference cycle would keep the objects in its frames alive."""
         self.run = self.on_stuck = lambda: None
 
     def cancel(self) -> None:
-        """Cancel the work: interrupt it if it has begun. Runs on any thread."""
+        """Interrupt the work, also before it begins. Runs on any thread."""
         self.interruptible.interrupt()
 
 
@@ -75,14 +75,14 @@ class Pause:
     """A held thread, from its stop until it resumes."""
 
     def __init__(self, stop: Stop, thread_id: int) -> None:
-        """Make the pause on the thread to hold; ``thread_id`` is its DAP id."""
+        """Prepare to hold the calling thread; ``thread_id`` is its DAP id."""
         self.stop = stop
         self.thread_id = thread_id
         self.ident = threading.get_ident()
         self.step: Step | None = None
-        """The user's next command; None to run on."""
+        """The step by which the user resumed the thread; None to continue."""
         self.is_leaving = False
-        """Whether the user has resumed the thread, which may not have left its stop yet. Read on any thread."""
+        """Whether the user has resumed the thread; it may not run yet. Read on any thread."""
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = lock("pause", Level.DATA)
         self._unfinished: dict[int, Work] = {}
@@ -113,7 +113,7 @@ class Pause:
         self._queue.put(work)
 
     def refuse_others(self, work: Work) -> bool:
-        """Refuse all other requests to the thread, which is stuck in ``work``; return False if the work has ended."""
+        """Refuse all other requests: the thread is stuck in ``work``. Return False if the work has ended after all."""
         with self._lock:
             if work.seq not in self._unfinished:
                 return False
@@ -132,7 +132,7 @@ class Pause:
             work.cancel()
 
     def release(self, step: Step | None) -> None:
-        """Resume the thread once the work queued so far is done. Runs on any thread; only the first release counts."""
+        """Resume the thread once the work queued so far is done. Runs on any thread; later calls have no effect."""
         with self._lock:
             if self._released:
                 return
@@ -141,14 +141,14 @@ class Pause:
         self._queue.put(None)
 
     def interrupt_all(self) -> None:
-        """Cancel everything queued or running, so that a release is not held up. Runs on any thread."""
+        """Cancel all queued and running work, so that the thread can be released at once. Runs on any thread."""
         with self._lock:
             unfinished = list(self._unfinished.values())
         for work in unfinished:
             work.cancel()
 
     def serve(self, on_unstuck: Callable[[Work], None]) -> None:
-        """Serve work until released; report stuck work that ends after all. Runs on the held thread."""
+        """Serve requests until the thread is released; report stuck work that has ended. Runs on the held thread."""
         assert threading.get_ident() == self.ident, "a pause is served by its own thread"
         while (work := self._queue.get()) is not None:
             try:

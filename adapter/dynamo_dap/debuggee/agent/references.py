@@ -1,9 +1,9 @@
 """Numbers frames, variables, locations and virtual sources for the client.
 
-Numbers count up and are never reused, so a stale one is recognised. Frames, children and locations are forgotten when
-their pause ends. Up to ``MAXIMUM_SOURCES`` virtual sources with a key stay for the session: a program that keeps
-compiling would add one for each generated code. Entries are added on held threads and looked up on the agent's reader
-thread.
+Numbers count up and are never reused, so an expired one is recognised. Numbers of frames, children and locations expire
+when their pause ends. Virtual sources with a key stay for the session, but at most ``MAXIMUM_SOURCES``: a program that
+keeps compiling would add one for each generated code. Held threads add numbers; the agent's reader thread looks them
+up.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import ErrorId
 
 MAXIMUM_SOURCES = 500
-"""Maximum number of sources with a key; the least recently used one goes first."""
+"""Maximum number of sources with a key. Beyond it, the least recently used one is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Referred:
-    """The object of a number; it belongs to a pause or (``pause`` None) to the session."""
+    """The object of a number. It belongs to a pause, or to the session if ``pause`` is None."""
 
     pause: Pause | None
     target: Any
 
 
 class ReferenceTable:
-    """Numbers objects. The same object in the same pause gets the same number."""
+    """Numbers objects. An object keeps its number during a pause."""
 
     def __init__(self) -> None:
         self._lock = lock("references", Level.DATA)
@@ -95,7 +95,7 @@ class ReferenceTable:
         return found.target, found.pause
 
     def forget(self, pause: Pause) -> None:
-        """Drop every number of ``pause``."""
+        """Drop every number of ``pause``, which ends."""
         with self._lock:
             for number in [number for number, referred in self._referred.items() if referred.pause is pause]:
                 del self._referred[number]

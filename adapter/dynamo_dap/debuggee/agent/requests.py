@@ -1,7 +1,7 @@
 """Registers the handlers of requests that the agent serves.
 
-Handlers are plain functions in ``agent/handlers``, registered once at import. A handler runs either at once, on the
-agent's reader thread (a slow one on the backlog's thread), or on the held thread that owns the request's subject.
+Handlers are plain functions in ``agent/handlers``, registered once at import. A handler for a held thread's state runs
+on that thread. All others run on the agent's reader thread, or, if they are slow, on the backlog's thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NoArguments(Struct):
 
 @dataclass(frozen=True, slots=True)
 class AfterResponse:
-    """A handler returns this to run a function after its response has been sent: events follow their response."""
+    """A handler's result that runs ``action`` after the response was sent, as for an event that must follow it."""
 
     action: Callable[[], object]
     body: object = None
@@ -32,9 +32,10 @@ class AfterResponse:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredLater:
-    """A handler on a held thread returns this if the answer is known only after the thread has resumed."""
+    """A held thread's result for a request that is answered only after the thread has resumed."""
 
     begin: Callable[[Reply], None]
+    """Resumes the thread; the reply is used later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,9 @@ class Handler:
     arguments_type: type[Any]
     run: Callable[..., object]
     owner: Callable[[Agent, Any], Pause | None] | None
-    """Finds the pause whose thread serves the request. None, also as its result: the request is served at once."""
+    """Finds the pause whose thread serves the request. If there is no owner or it finds none, serve it at once."""
     is_bounded: Callable[[Agent, Any], bool]
-    """Whether ``AgentOptions.evaluation_timeout`` bounds it."""
+    """Whether ``AgentOptions.evaluation_timeout`` limits the time of the request."""
 
 
 HANDLERS: dict[str, Handler] = {}

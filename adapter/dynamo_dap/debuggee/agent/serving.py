@@ -1,7 +1,7 @@
 """Serves a client's requests: finds the handler and the thread for each, and always answers.
 
-One ``AgentReceiver`` for each connection, on that connection's reader thread. Slow requests, and requests that must not
-overtake them, run on a separate thread.
+Each connection has one ``AgentReceiver``, which runs on the connection's reader thread. Slow requests, and requests
+that must not overtake them, run on a separate thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.own_threads import own_thread
 
 _SLOW = frozenset({"setBreakpoints", "setFunctionBreakpoints", "breakpointLocations"})
-"""Requests that read and parse files: other requests are served meanwhile."""
+"""Requests that read and parse files. Other requests are served meanwhile."""
 _IN_ORDER = _SLOW | {
     "attach",
     "configurationDone",
@@ -40,7 +40,7 @@ _IN_ORDER = _SLOW | {
     "setExceptionBreakpoints",
     "setInstructionBreakpoints",
 }
-"""Requests that must not overtake slow ones: the program may not run on before its breakpoints are set."""
+"""Requests that must not overtake slow ones: the program must not continue before its breakpoints are set."""
 
 
 class AgentReceiver:
@@ -52,19 +52,19 @@ class AgentReceiver:
         self._backlog = _Backlog()
 
     def on_request(self, request: Request) -> None:
-        """Serve a request, or pass it to its thread."""
+        """Serve a request here, or pass it to the thread that serves it."""
         if not self._backlog.takes(request.command, lambda: self._serve(request)):
             self._serve(request)
 
     def on_event(self, event: Event) -> None:
-        """Clients send no events."""
+        """Ignore the event: clients send none."""
 
     def on_invalid_message(self, problem: str) -> None:
         """Report an unreadable message to the client."""
         self._agent.print(f"dynamo-dap: {problem}\n", "stderr")
 
     def on_closed(self, problem: str | None) -> None:
-        """Let the program run on: the client has disconnected."""
+        """Detach the client, which has disconnected; the program continues."""
         self._backlog.close()
         if self._agent.client is self._connection:
             self._agent.detach_client()
@@ -83,7 +83,7 @@ class AgentReceiver:
             if pause is not None:
                 self._submit(request, handler, pause, arguments)
                 return
-            # Handlers of held threads also take the pause; these have none.
+            # A handler for held threads takes a pause, too; here no thread is held.
             found = (
                 handler.run(self._agent, arguments)
                 if handler.owner is None
@@ -121,8 +121,8 @@ class AgentReceiver:
     def _answering_failures(
         self, serve: Callable[[], None], reply: Reply, request: Request, interruptible: Interruptible | None = None
     ) -> None:
-        # No context manager: from Python 3.12 on, an exception that passes through one forms a reference cycle with the
-        # held frames.
+        # Do not make this a context manager: from Python 3.12 on, an exception that passes through one forms a
+        # reference cycle with the held frames.
         try:
             serve()
         except RequestError as error:
@@ -164,7 +164,7 @@ class _Backlog:
         self._has_thread = False
 
     def takes(self, command: str, serve: Callable[[], None]) -> bool:
-        """Queue a request for ``serve``; return False if it must be served at once."""
+        """Queue ``serve`` for the separate thread; return False if the caller must serve the request at once."""
         with self._lock:
             if command not in _SLOW and not (self._unfinished and command in _IN_ORDER):
                 return False

@@ -1,7 +1,6 @@
-"""Models the user's next command for a thread, and the reason for a stop.
+"""Models a thread's stop, and the step by which the user resumes the thread.
 
-``Step`` objects are made when a held thread resumes, on that thread. Engines read and finish a step on the stepping
-thread; other threads only check whether there is one.
+Engines read and finish a step on the stepping thread. Other threads only check whether a step is in progress.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dynamo_dap.protocol.types import ExceptionDetails
 
 
 class StepKind(Enum):
-    """The DAP request that began a step."""
+    """The user's command that began a step; most are DAP requests."""
 
     OVER = "next"
     IN = "stepIn"
@@ -34,12 +33,12 @@ class StepKind(Enum):
 
     @property
     def goes_back(self) -> bool:
-        """Whether it goes back."""
+        """Whether the step goes back in a trace."""
         return self not in (StepKind.OVER, StepKind.IN, StepKind.OUT, StepKind.CHANGE)
 
     @property
     def leaves_thread(self) -> bool:
-        """Whether it resumes the program."""
+        """Whether the step resumes the program; all others only move in a held trace."""
         return self in (StepKind.OVER, StepKind.IN, StepKind.OUT)
 
 
@@ -51,20 +50,20 @@ class Assignment:
     frame: Any
     """The function, as its engine knows it."""
     shown: str | None = None
-    """The expression whose value is then shown."""
+    """The expression whose value the answer shows after the assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Another line of a traced function, at which to continue."""
+    """A jump in a traced function to another line."""
 
     line: int
     index: int
-    """Index of the instruction, as the engine counts."""
+    """The target instruction's index, as the engine counts."""
 
 
 class ChangesTrace(Exception):
-    """Raised by a command that changes a held trace: the change needs a separate trace."""
+    """Raised for a command that would change a held trace: the change is made in a separate trace."""
 
     def __init__(self, change: Assignment | Jump) -> None:
         super().__init__("this changes the trace")
@@ -73,7 +72,11 @@ class ChangesTrace(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestedChange:
-    """A requested change. ``answer`` is called when the changed trace has reached it, or else ``refuse``."""
+    """A requested change of a trace, and the functions that answer the request.
+
+    When the separate trace has made the change, its engine calls ``answer`` with the new value. If it cannot make the
+    change, it calls ``refuse`` with the reason.
+    """
 
     change: Assignment | Jump
     answer: Callable[[Value], None]
@@ -82,7 +85,7 @@ class RequestedChange:
 
 @runtime_checkable
 class TracedOrigin(Protocol):
-    """The origin of a step in a trace. Used on the stepping thread."""
+    """The facts about the beginning of a step in a trace. Used on the stepping thread."""
 
     def continues_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
         """Return whether the step ends in ordinary Python that continues the compiled function ``code``."""
@@ -90,13 +93,13 @@ class TracedOrigin(Protocol):
 
 @dataclass(slots=True)
 class Step:
-    """A step in progress on one thread. It ends when an engine holds the thread again, for whatever reason."""
+    """A step in progress on one thread. It ends when the thread is held again, for whatever reason."""
 
     kind: StepKind
     granularity: str
     """DAP ``SteppingGranularity``: ``statement``, ``line`` or ``instruction``."""
     engine: str
-    """Name of the engine whose frame was on top when the step began."""
+    """The name of the engine whose frame was on top when the step began."""
     origin: object = None
     """The engine's facts about the step's beginning; other engines ignore them."""
     target: int = 0
@@ -105,7 +108,7 @@ class Step:
     For ``RESTART_FRAME`` the function's depth in the stack, for ``TO_SNAPSHOT`` the snapshot's number.
     """
     asked: RequestedChange | None = None
-    """For ``CHANGE``."""
+    """The requested change, for ``CHANGE``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class RaisedException:
     break_mode: str = "always"
     details: ExceptionDetails | None = None
     obstacle: Any = None
-    """What fixes can be tried for, as the engine knows it."""
+    """The graph break or error for which fixes can be tried, as the engine knows it."""
 
     @property
     def headline(self) -> str:
@@ -132,15 +135,16 @@ class RaisedException:
 
 
 class History(Protocol):
-    """The history before a stop, from the engine that stopped. Used on the held thread."""
+    """The history before a stop, kept by the engine that stopped. Used on the held thread."""
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
-        """Return the visited statements from a given one on; None: those around the present snapshot."""
+        """Return ``count`` visited statements from number ``start`` on; None: those around the present snapshot."""
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """Return the snapshot of an origin in the function at stack ``depth``.
+        """Return the number of the snapshot in which the value of ``name`` has its origin.
 
-        ``what`` is one of ``ORIGINS``. Raises ``RequestError`` if the history has no such snapshot.
+        ``depth`` is the function's depth in the stack. ``what`` is the kind of origin, one of ``ORIGINS``. Raises
+        ``RequestError`` if the history has no such snapshot.
         """
 
 
@@ -148,35 +152,35 @@ class Changes(Protocol):
     """The changed trace in which a thread is held. Used on the held thread."""
 
     def look(self) -> None:
-        """Return its progress: see ``Host.what_if``."""
+        """Update ``Host.what_if`` with the changed trace's graph so far."""
 
     def keep(self) -> None:
-        """Make the program's call run its result. Raises ``RequestError`` if that is impossible."""
+        """Make the program's call run the changed graph. Raises ``RequestError`` if that is impossible."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A thread that stops now. ``frames`` is called once, on the held thread, at the first request for the stack."""
+    """A stop of a thread. ``frames`` is called once, on the held thread, at the first request for the stack."""
 
     engine: str
     reason: str
     """DAP ``stopped.reason``: ``breakpoint``, ``step``, ``pause``, ``exception``, ``entry`` ..."""
     frames: Callable[[], Sequence[Frame]]
     description: str | None = None
-    """Shown to the user instead of the reason: ``Paused on breakpoint while tracing (attempt 2)``."""
+    """The text that the user sees instead of the reason: ``Paused on breakpoint while tracing (attempt 2)``."""
     text: str | None = None
     hit_breakpoint_ids: list[int] = field(default_factory=list)
     exception: RaisedException | None = None
     origin: object = None
     """Becomes ``Step.origin`` when a step begins from this stop."""
     history: History | None = None
-    """The history; None if the engine cannot go back."""
+    """The history before the stop; None if the user cannot go back from it."""
     no_history: str = "stepping back works in a trace only: ordinary Python and generated code have no history"
-    """The reason, if ``history`` is None."""
+    """The reason why the user cannot go back, if ``history`` is None."""
     changes: Changes | None = None
-    """The changed trace, or None."""
+    """The changed trace in which the thread stops, if any."""
     ordinary: types.FrameType | None = None
-    """The stopped frame of ordinary Python; None if a frame of the agent's has stopped."""
+    """The frame of ordinary Python that has stopped; None if a traced or generated frame has."""
 
 
 class Steps:
@@ -189,8 +193,8 @@ class Steps:
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything, and report nothing: the client has disconnected, or this is a forked process."""
-        # A lock that another thread of the parent held would never be free here.
+        """Forget everything without a report: the client has disconnected, or this is a forked process."""
+        # Make a new lock: one that another thread of the parent held would never be free in a forked process.
         self._lock = lock("steps", Level.DATA)
         self._steps: dict[int, Step] = {}
         self._pause_requests: set[int] = set()
@@ -209,7 +213,7 @@ class Steps:
             self._on_change()
 
     def take_pause_request(self) -> bool:
-        """Return whether the user asked to pause the calling thread; this consumes the request."""
+        """Return whether the user asked to pause the calling thread; if so, drop the request."""
         ident = threading.get_ident()
         if ident not in self._pause_requests:
             return False
@@ -222,7 +226,7 @@ class Steps:
 
     @property
     def any_step(self) -> bool:
-        """Return whether any thread has a step in progress: an engine then keeps the hooks that steps need."""
+        """Whether any thread has a step in progress."""
         return bool(self._steps)
 
     @property

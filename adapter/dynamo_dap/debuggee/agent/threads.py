@@ -1,8 +1,8 @@
-"""Tracks the program's threads: their DAP ids, which to show, and the pauses of held ones.
+"""Tracks the program's threads: their DAP ids, the ones to show, and the pauses of held ones.
 
-DAP ids are small and stable: the main thread is 1, others count up as they are first seen. In a session with debugpy
-its ids are used, so that a thread has the same id in both backends. Any thread may ask. Threads of the debugger are
-never shown.
+DAP ids are small and stable: the main thread is 1, and others get the next number when they are first seen. In a
+session with debugpy, threads have debugpy's ids, so that both backends use the same. Threads of the debugger are never
+shown. Runs on any thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dynamo_dap.protocol.types import Thread
 
 
 class SharedThreadIds(Protocol):
-    """Thread ids from another debugger."""
+    """Thread ids that debugpy has assigned."""
 
     def thread_id_of(self, ident: int) -> int:
         """Return the DAP id of the thread with Python's identifier ``ident``."""
@@ -39,7 +39,7 @@ class Threads:
         self._names: dict[int, str] = {}
         self._next = itertools.count(2)
         self.shared: SharedThreadIds | None = None
-        """The other debugger that numbers threads, if any: its ids are used."""
+        """debugpy's thread ids, in a session with debugpy; they replace ``_ids``."""
         self._pauses: dict[int, Pause] = {}
 
     def current(self) -> int:
@@ -74,7 +74,7 @@ class Threads:
         return sorted(threads, key=lambda thread: thread.id)
 
     def _forget_dead(self, alive: set[int]) -> None:
-        # The system reuses identifiers: a new thread must not inherit the id of a dead one.
+        # The system reuses Python's identifiers, but a new thread must not inherit the DAP id of a dead one.
         with self._lock:
             for ident in [ident for ident in self._ids if ident not in alive and self._ids[ident] != 1]:
                 del self._ids[ident]
@@ -95,7 +95,7 @@ class Threads:
         """Return the pause of a thread by its DAP id.
 
         Raises:
-            RequestError: no such thread, or it is running.
+            RequestError: the thread does not exist, or is running.
         """
         ident = self.ident_of(thread_id)
         if ident is None:
@@ -106,10 +106,10 @@ class Threads:
         return pause
 
     def pause_on(self, ident: int) -> Pause | None:
-        """Return the pause of a thread by Python's identifier; None if it is not held."""
+        """Return the pause of the thread with Python's identifier ``ident``; None if it is not held."""
         return self._pauses.get(ident)
 
     def pauses(self) -> list[Pause]:
-        """Return the pauses of the held threads, the latest last."""
+        """Return the pauses of the held threads, the newest last."""
         with self._lock:
             return list(self._pauses.values())

@@ -1,7 +1,7 @@
-"""Applies the options for torch when Dynamo is imported, and changes them while the program is stopped.
+"""Applies the session's options for torch, such as ``stance`` and ``torchLogs``, and reverts them at its end.
 
-The agent's reader thread sets options. If Dynamo is not imported yet, the thread that imports it applies them. One per
-agent; the end of the session reverts its settings.
+The agent's reader thread sets options. If Dynamo is not imported yet, the thread that imports it applies them later.
+There is one ``TorchOptions`` per agent.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class BadOption(Exception):
 
 
 class TorchOptions:
-    """The session's options."""
+    """The session's options for torch."""
 
     def __init__(self, send_event: Callable[[str, object], None], report: Callable[[str, str], None]) -> None:
-        """Send DAP events by ``send_event``; print texts in a category of output by ``report``."""
+        """Send DAP events by ``send_event``; ``report`` prints a text in a category of output."""
         self._send_event = send_event
         self._report = report
         self._options = CompilingOptions()
         self._undo: dict[str, Callable[[], None]] = {}
-        """By the name of each option in force: the function that reverts it."""
+        """The function that reverts each applied option, by the option's name."""
         self._is_waiting = self._is_imported = False
         self._lock = reentrant_lock("options of torch", Level.SETTINGS)
 
@@ -71,7 +71,7 @@ class TorchOptions:
             self._apply_when_imported()
 
     def close(self) -> None:
-        """Restore torch's settings to the program's own at the end of the session."""
+        """Revert all options at the end of the session: torch's settings are the program's own again."""
         with self._lock:
             self._options = CompilingOptions()
             for name in list(self._undo):
@@ -83,7 +83,9 @@ class TorchOptions:
             self._report_problem(problem)
 
     def change(self, name: str, value: msgspec.Raw | None) -> str:
-        """Set an option as in launch.json; None only reads it. Return its present value as text.
+        """Set an option to ``value``, as in launch.json, and return its present value as text.
+
+        If ``value`` is None, only return the present value; if ``name`` is empty, those of all options.
 
         Raises:
             BadOption: the option does not exist, or the value is invalid; nothing was changed.
@@ -119,7 +121,7 @@ class TorchOptions:
     # -- applying ----------------------------------------------------------------------------------------
 
     def _given(self, name: str) -> object:
-        """Return an option's value; an empty one if it was not set."""
+        """Return an option's value; a false one if the user has not set it."""
         return getattr(self._options, COMPILING_OPTIONS[name])
 
     def _apply_when_imported(self) -> None:
@@ -205,7 +207,7 @@ class TorchOptions:
         return begin_fresh_cache()
 
     def _log(self, text: str, places: list[Place]) -> None:
-        """Print a torch log message, with a link to its user line, else to torch's line."""
+        """Print a log message of torch, with a link to the user's line that caused it, else to torch's line."""
         found = next((place for place in places if is_user_file(place.path) and os.path.isfile(place.path)), None)
         at = found or next((one for one in places if is_torch_file(one.path) and not is_debugger_file(one.path)), None)
         source = None if at is None else Source(name=Path(at.path).name, path=at.path)
@@ -225,7 +227,7 @@ _APPLY: dict[str, Callable[[TorchOptions, Any], Callable[[], None]]] = {
 
 
 def _with(options: CompilingOptions, name: str, value: msgspec.Raw) -> CompilingOptions:
-    """Return the options with one changed, in the form of launch.json; null is the program's own value."""
+    """Return ``options`` with one changed to ``value``, as in launch.json; null means the program's own value."""
     given = msgspec.json.decode(msgspec.json.encode(options), type=dict[str, msgspec.Raw])
     given.pop(name, None)
     if bytes(value) != b"null":

@@ -1,7 +1,7 @@
 """Shares ``sys.settrace`` between several debuggers in one process. Acts on the calling thread.
 
-debugpy replaces ``sys.settrace`` by a function that warns. ``set_trace`` is the original: this module is imported with
-the agent, before debugpy. If the program imported debugpy before, pydevd provides the original.
+debugpy replaces ``sys.settrace`` by a function that warns. ``set_trace`` is the original, which this module gets
+because the agent imports it before debugpy. If the program imported debugpy before, pydevd has kept the original.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
-"""As for ``sys.settrace``: gets a frame, an event and its argument; returns the frame's local trace function."""
+"""A function for ``sys.settrace``: takes a frame, an event and its argument; returns the local trace function."""
 
 
 def _original() -> Callable[[Any], None]:
@@ -30,13 +30,17 @@ set_trace = _original()
 
 
 class ChainingTracer:
-    """Has a method that is temporarily a thread's trace function, and calls the previous one."""
+    """Traces a thread for a while, and passes its events to the previous trace function.
+
+    A method of the subclass is the thread's trace function meanwhile.
+    """
 
     before: TraceFunction | None = None
+    """The previous trace function, if any."""
 
 
 def chained(function: object) -> list[ChainingTracer]:
-    """Return the tracers that get a trace function's events, outermost first."""
+    """Return the chain of tracers that begins with the trace function ``function``, in the order of events."""
     found: list[ChainingTracer] = []
     owner = getattr(function, "__self__", None)
     while isinstance(owner, ChainingTracer) and owner not in found:
@@ -46,9 +50,9 @@ def chained(function: object) -> list[ChainingTracer]:
 
 
 def trace_below(function: TraceFunction, set_it: Callable[[TraceFunction], None]) -> None:
-    """Trace the calling thread by ``function``: below a ``ChainingTracer``, else by ``set_it``.
+    """Trace the calling thread by ``function``, as the previous function of its ``ChainingTracer`` if it has one.
 
-    If another tool traces the thread, nothing changes.
+    If the thread is not traced, call ``set_it`` with ``function``. If another tool traces it, change nothing.
     """
     current = sys.gettrace()
     owner = getattr(current, "__self__", None)
@@ -60,13 +64,13 @@ def trace_below(function: TraceFunction, set_it: Callable[[TraceFunction], None]
 
 
 def stack_of_thread(ident: int) -> list[FrameType]:
-    """Return a running thread's frames, innermost first; none if it has ended. Runs on any thread.
+    """Return a running thread's frames, innermost first; none if the thread has ended. Runs on any thread.
 
-    A walk by Python code could miss callers: the stack changes meanwhile, and a generator that has yielded has no
-    ``f_back``. Here no Python instruction runs between the first frame and the last, so that no other thread runs.
+    Python code that follows ``f_back`` could miss callers: the stack changes meanwhile, and a generator that has
+    yielded has no ``f_back``. Here C code reads all frames, so that no other thread runs in between.
     """
     frames: list[FrameType | None] = []
     innermost = map(itemgetter(ident), islice(iter(sys._current_frames, None), 1))
-    with contextlib.suppress(AttributeError, KeyError):  # beyond the outermost; no such thread
+    with contextlib.suppress(AttributeError, KeyError):  # beyond the outermost frame; the thread has ended
         frames.extend(accumulate(chain(innermost, repeat("f_back")), getattr))
     return [frame for frame in frames if frame is not None]

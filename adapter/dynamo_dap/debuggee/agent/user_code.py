@@ -15,15 +15,15 @@ _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 
 @functools.lru_cache(maxsize=4096)
 def normalized_path(path: str) -> str:
-    """Return a file's key: absolute, without symbolic links, case folded where the file system does.
+    """Return a path by which files are compared: absolute, without symbolic links, in lower case on Windows.
 
-    Names in angle brackets (``<string>``, ``<frozen ...>``) are not files and are returned unchanged.
+    Names in angle brackets (``<string>``, ``<frozen ...>``) are not files; they stay as they are.
     """
     if path.startswith("<") and path.endswith(">"):
         return path
     try:
         return os.path.normcase(os.path.realpath(path))
-    except ValueError:  # a null character: no file's
+    except ValueError:  # a null character, which no file's name has
         return path
 
 
@@ -62,8 +62,8 @@ def is_package_file(path: str) -> bool:
 def replaces_builtin(path: str) -> bool:
     """Return whether ``path`` (a ``co_filename``) is Python code that replaces a builtin; steps skip it.
 
-    Dynamo traces its polyfills where the program calls ``any`` or ``itertools.chain``, and with them modules that are
-    frozen into the interpreter, whose source files are not used.
+    Where the program calls ``any`` or ``itertools.chain``, Dynamo traces a polyfill. Polyfills call modules that are
+    frozen into the interpreter.
     """
     if path.startswith("<frozen "):
         return True
@@ -75,7 +75,7 @@ def replaces_builtin(path: str) -> bool:
 
 
 def is_debugger_file(path: str) -> bool:
-    """Return whether ``path`` is a file of this package."""
+    """Return whether ``path`` is a file of the debugger."""
     return normalized_path(path).startswith(_OWN_PACKAGE + os.sep)
 
 
@@ -85,11 +85,11 @@ def is_torch_file(path: str) -> bool:
 
 
 def _is_of(package: str, real: str) -> bool:
-    """Return whether ``real`` lies in an imported package's folder. Compiler engineers import torch from a checkout."""
+    """Return whether ``real`` is in an imported package's folder, which may be a checkout of torch."""
     directory = _directory_of(package)
     return directory is not None and real.startswith(directory)
 
 
 def _directory_of(package: str) -> str | None:
-    file = getattr(sys.modules.get(package), "__dict__", {}).get("__file__")  # it may be a lazy module, or blocked
+    file = getattr(sys.modules.get(package), "__dict__", {}).get("__file__")  # may be a lazy module, or None
     return normalized_path(os.path.dirname(file)) + os.sep if file else None

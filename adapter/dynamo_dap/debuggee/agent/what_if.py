@@ -1,4 +1,4 @@
-"""Reports how a changed trace's graph differs from the program's. Runs on any thread."""
+"""Reports how the graph of a trace that the user changed differs from the program's graph. Runs on any thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dynamo_dap.debuggee.agent.engine import CompileReader, WhatIf
 from dynamo_dap.protocol.contract import WHAT_IF, WhatIfBody
 
 _MOST_LINES = 40
-"""Printed lines of a difference: an editor shows all of them."""
+"""The most lines of a difference to print; an editor shows all lines."""
 
 
 def what_if_body(what_if: WhatIf, compiles: CompileReader | None) -> WhatIfBody:
@@ -35,7 +35,7 @@ def _difference(programs: str, changed: str) -> str:
 
 
 def in_words(body: WhatIfBody) -> str:
-    """Return the final report for the user."""
+    """Return the report for the user, once the changed trace has ended."""
     how = "has ended" if body.problem is None else f"ended: {body.problem}"
     runs = "the changed graph" if body.kept else "the program's own graph"
     text = f"dynamo-dap: the changed trace of {body.function} [{body.compile_id}] {how}. The call runs {runs}.\n"

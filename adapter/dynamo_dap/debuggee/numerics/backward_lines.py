@@ -1,8 +1,9 @@
-"""Orders a compiled call's lines by its backward pass.
+"""Records a compiled call's lines in the order in which its backward pass reaches them.
 
-For each visit of a line, it records the graph nodes that the visit adds, including those of called functions. The
-backward pass reaches the visits in the reverse order of their ends: the last line first, and a call before the lines of
-its callee. Recorded once for each cache entry, on the tracing thread; lives as long as the entry's record.
+For each visit of a line, a replay records the graph nodes that the visit adds, including those of called functions.
+The backward pass reaches the visits in the reverse order of their ends: the last line first, and a call before the
+lines of its callee. Each cache entry is recorded once, on the tracing thread. The result lives as long as the entry's
+record.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.runs import TracePoint
 
 Position = tuple[int, int]
-"""An attempt of a trace, and how many instructions with a line it has reached: see ``TraceProgress``."""
+"""The number of an attempt, and how many instructions with a line it has reached: see ``TraceProgress``."""
 
 
 @dataclass(eq=False)
 class Visit:
-    """A line that a call reaches."""
+    """One execution of a line in a call."""
 
     position: Position
     path: str
     line: int
     function: str
     depth: int
-    """How many functions it is inlined into."""
+    """How many traced functions have called the line's function."""
     is_user_code: bool
     before: str
-    """The last node added before it; empty for none."""
+    """The last node added before the visit; empty for none."""
     is_in_body: bool = False
-    """Whether it is in a higher-order operator's body, whose nodes are in another graph."""
+    """Whether the line is in a higher-order operator's body, whose nodes are in another graph."""
     nodes: tuple[str, ...] = ()
-    """The nodes that it adds."""
+    """The nodes that the visit adds."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -49,22 +50,22 @@ class Visit:
         return self.path, self.line
 
     def is_at(self, point: TracePoint) -> bool:
-        """Return whether another trace has reached the same line with the same graph so far."""
+        """Return whether a replay at ``point`` has reached this line, with the same last node in its graph."""
         frame = point.frame
         return (frame.path, point.line, frame.last_operation) == (self.path, self.line, self.before)
 
 
 @dataclass(eq=False)
 class BackwardLines:
-    """The lines of a cache entry's trace, in the order of the backward pass. They hold for each of its calls."""
+    """The lines of a cache entry's trace. They are the same in each call of the entry."""
 
     visits: list[Visit] = field(default_factory=list)
-    """In the order of their ends."""
+    """The visits in the order of their ends: the backward pass reaches them in the reverse order."""
     graph: SavedGraph = field(default_factory=SavedGraph)
     breakpoints: Mapping[tuple[str, int], list[LineBreakpoint]] = field(default_factory=dict)
     """Breakpoints for these lines, by file and line."""
     breakpoints_at: int = -1
-    """The version of the user's breakpoints from which ``breakpoints`` was made."""
+    """The version of the breakpoint table from which ``breakpoints`` was made."""
 
     @property
     def lines(self) -> dict[str, frozenset[int]]:
@@ -80,16 +81,15 @@ class Survey:
     """Records the visits of lines in a trace. Lives for that trace."""
 
     def __init__(self) -> None:
-        """Begin without visits."""
         self._attempt: Any = None
         self._begin()
 
     def _begin(self) -> None:
         self._found = BackwardLines()
         self._open: list[tuple[object, Visit]] = []
-        """Interpreters with their present lines, outermost first."""
+        """Each running interpreter with the visit of its present line, outermost first."""
         self._created: list[Node] = []
-        """Nodes, not names: Dynamo renames a node after the variable that stores it."""
+        """The nodes added so far. Not their names: Dynamo renames a node after the variable that stores it."""
         self._begun: dict[int, int] = {}
         self._ended: list[tuple[Visit, int, int]] = []
 
@@ -125,7 +125,7 @@ class Survey:
         self._open.append((chain[0], visit))
 
     def _continues_line(self, frame: TracedFrame) -> bool:
-        """Return whether a resume function continues inside a line, for example after a branch on a tensor's data."""
+        """Return whether a resume function begins inside a line, for example after a branch on a tensor's data."""
         return (
             resume_function(frame.code) is not None
             and not frame.is_in_resume_prologue
@@ -143,7 +143,7 @@ class Survey:
         self._found.visits.append(visit)
 
     def finish(self, graph: Graph) -> None:
-        """Name the nodes of each line in ``graph`` (``torch.fx.Graph``), the graph of the last attempt."""
+        """End the recording: give each visit the final names of its nodes in ``graph``, that of the last attempt."""
         last = self._created[-1].name if self._created else ""
         nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
         names = [node.name for node in nodes]
@@ -163,29 +163,29 @@ class Survey:
 
 @dataclass(frozen=True)
 class BackwardOrigin:
-    """Where a step in a backward pass began."""
+    """The visit at which a step in a backward pass began."""
 
     call: object
     """The visit's call, compared by identity."""
     depth: int
-    """The line's depth."""
+    """The visit's ``depth``."""
 
 
 def ends_at(step: Step, call: object, visit: Visit) -> bool:
-    """Return whether ``step`` ends at ``visit``, the next one with a gradient after the step's start."""
+    """Return whether ``step`` ends at ``visit`` of ``call``, which the backward pass has now reached."""
     origin = step.origin
     if not isinstance(origin, BackwardOrigin) or not visit.is_user_code:
         return False
     if origin.call is not call or step.kind is StepKind.IN:
-        return True  # the previous call, in the order of the program
+        return True  # in another call: one that the program made earlier
     return visit.depth < origin.depth if step.kind is StepKind.OUT else visit.depth <= origin.depth
 
 
 def visit_that_makes(lines: BackwardLines, node: Node) -> Visit | None:
-    """Return the innermost line outside torch that makes a node; if all are in torch, the innermost of these.
+    """Return the visit of the innermost line outside torch that adds a node, else of the innermost line in torch.
 
-    For an operator with bodies, return the outermost line: Dynamo adds the operator's node after its body, so the last
-    line in the body has the node, too.
+    For an operator with bodies, take the outermost line instead: Dynamo adds the operator's node after its body, so
+    that the node is also recorded for the last line of the body.
     """
     found = [each for each in lines.visits if node.name in each.nodes]
     found = found[::-1] if "higher_order" in target_name(node) else found

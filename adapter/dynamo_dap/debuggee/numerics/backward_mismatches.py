@@ -1,9 +1,9 @@
 """Stops where a compiled call's gradients differ from eager: the exception filter ``mismatch`` in backward passes.
 
-A call whose values match is kept until the program's backward pass has run through it. The gradients that the
-call added to its inputs are then compared with those of Dynamo's graph. If one differs, the thread is held at the
+A call whose results match eager is kept until the program's backward pass has run through it. Then the gradients that
+the call passed to its inputs are compared with those of Dynamo's graph. If one differs, the thread is held at the
 forward line whose backward is wrong, before ``backward()`` returns. Runs on the calling thread and on autograd's
-threads; a kept call lives as long as the program's autograd graph.
+threads. A kept call lives as long as the program's autograd graph.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dynamo_dap.protocol.texts import first_line_of
 
 @dataclass(eq=False)
 class _Expected:
-    """A call that waits for its backward pass."""
+    """A call whose backward pass will be compared."""
 
     call: CachedCall
     kept: KeptBackward
@@ -52,7 +52,7 @@ class BackwardMismatches:
     """Compares the gradients of calls. One for each process."""
 
     def __init__(self, host: Host, passes: BackwardPasses) -> None:
-        """Start without calls; ``passes`` stops threads at lines of a call."""
+        """Report to ``host``, the agent. ``passes`` replays calls and holds their threads."""
         self._host = host
         self._passes = passes
         self._reported: set[str] = set()
@@ -72,7 +72,7 @@ class BackwardMismatches:
             self._report_once(cached_call, problem)
 
     def _came_back(self, expected: _Expected, ended: BackwardPass) -> None:
-        """Compare a finished backward pass. Never raise: autograd would pass the exception to the program."""
+        """Compare a finished backward pass. Raise nothing: autograd would pass the exception to the program."""
         if self._host.is_holding or MISMATCH not in self._host.breakpoints.exception_filters:
             return
         try:
@@ -81,7 +81,7 @@ class BackwardMismatches:
                 fault = comparison.fault() if comparison.differs else None
             if fault is not None and comparison.worst is not None:
                 self._stop(expected, ended, comparison, fault, comparison.worst)
-        except Exception as problem:  # noqa: BLE001  (an exception here would be one of the backward pass)
+        except Exception as problem:  # noqa: BLE001  (autograd would raise it in the program)
             if not isinstance(problem, NoRealValue):
                 log_exception("comparing gradients")
             self._report_once(expected.call, problem)
@@ -138,7 +138,7 @@ class BackwardMismatches:
 
 
 def _visit_of(fault: Fault, lines: BackwardLines) -> Visit | None:
-    """Return the visit of the fault's line, also in an operator's body; else that of the operator."""
+    """Return the visit of the fault's line; for a body whose lines were not recorded, the visit of its operator."""
     place = line_at_fault(fault)
     inside = [each for each in lines.visits if each.is_in_body and each.is_user_code and each.place == place]
     if fault.within is not None and inside:

@@ -1,10 +1,11 @@
-"""Stops in the program's backward pass, at a line of a compiled call when the gradient of its result arrives.
+"""Stops in the program's backward pass, at a line of a compiled call, when the gradient of the line's result arrives.
 
-A call that reaches a backward breakpoint keeps its inputs. When the gradients of its outputs arrive, its graph runs
-again with autograd and is differentiated. That is enough for conditions on the gradient. For a stop, the call is
-replayed up to the line and held there. Usually the program's own backward pass has not entered the call yet: see
-``OutputGradients``. This happens on autograd's thread. Hooks are installed only for calls that reach such breakpoints.
-One ``BackwardPasses`` serves the process.
+For a call that reaches a backward breakpoint, this module keeps the inputs. When the gradients of the call's outputs
+arrive, it runs the call's graph again with autograd, and differentiates it. That suffices for conditions on the
+gradient. For a stop, it replays the call up to the line and holds the thread there. At that time the program's own
+backward pass has usually not entered the call yet: see ``OutputGradients``. Runs on the thread that makes the call,
+and on autograd's thread. Hooks are installed only for calls that reach such breakpoints. One ``BackwardPasses`` serves
+the process.
 """
 
 from __future__ import annotations
@@ -61,25 +62,25 @@ class KeptCall:
     """A call whose outputs may get gradients. Lives as long as its autograd graph in the program."""
 
     number: int
-    """Counts calls in the order of their beginning."""
+    """The call's number, in the order in which calls began."""
     call: CachedCall
     lines: BackwardLines
     inputs: dict[Node, KeptInput]
-    """By the placeholder of the graph."""
+    """The inputs by placeholder of the graph."""
     states: list[Callable[[], None]]
-    """Restores random numbers and switches of the call's beginning."""
+    """These functions restore the random states and switches with which the call began."""
     output_gradients: weakref.ref[OutputGradients] | None = None
     """Kept alive by the program's autograd graph, like this call."""
     included: Sequence[frozenset[int]] = ()
     """Like ``OutputGradients.included``."""
     draws: bool = False
-    """Whether its graph draws random numbers."""
+    """Whether the call's graph draws random numbers."""
     dropped: str | None = None
-    """Why its inputs were dropped."""
+    """The reason why the inputs were dropped, if they were."""
 
     @property
     def bytes(self) -> int:
-        """How many bytes of inputs only this object keeps alive."""
+        """The size of the inputs that only this object keeps alive."""
         return sum(each.bytes for each in self.inputs.values())
 
     def close(self, reason: str) -> None:
@@ -92,7 +93,7 @@ class KeptCall:
 
 @dataclass
 class _InBackward:
-    """Provides the values of a line in the backward pass of a call."""
+    """The values that a replay shows in the backward pass of a call."""
 
     kept: KeptCall
     run: GradientRun
@@ -118,7 +119,7 @@ class _Thread(threading.local):
 
 
 class SurveyRun(ReplayRun):
-    """A replay that notes where the call's backward pass may stop."""
+    """A replay that records the lines at which the call's backward pass may stop."""
 
     is_logged = stops = False
 
@@ -127,7 +128,7 @@ class SurveyRun(ReplayRun):
         self.survey = Survey()
 
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
-        """Note the line."""
+        """Record the line."""
         self.survey.on_reached(point())
         return Decision.CONTINUE
 
@@ -143,7 +144,7 @@ class RunToVisit(ReplayRun):
         self._is_over = self.is_found = False
 
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
-        """Stop, log or count at the visit."""
+        """Report the visit, once the replay reaches it."""
         reached = point()
         if not self._is_over and self._visit.position == (progress.identity.attempt, progress.position):
             self._is_over = True
@@ -153,17 +154,17 @@ class RunToVisit(ReplayRun):
         return Decision.CONTINUE
 
     def is_over(self) -> bool:
-        """Return whether the trace has reached the visit's place, and has served its purpose."""
+        """Return whether the replay has reached the visit's position, and can end."""
         return self._is_over
 
 
 class BackwardPasses:
-    """Stops in the backward passes of compiled calls, at breakpoints of mode Backward."""
+    """Stops in the backward passes of compiled calls, at breakpoints of mode ``backward``."""
 
     def __init__(self, host: Host, address_of: Callable[[TracedFrame, int], int], lines: LineTraces) -> None:
-        """Work for ``host``, the agent; ``address_of`` gives a traced instruction's address.
+        """Report to ``host``, the agent. ``lines`` reports the lines of traces.
 
-        ``lines`` reports the lines of traces.
+        ``address_of`` returns the address of a traced function's instruction.
         """
         self._host = host
         self._lines = lines
@@ -176,13 +177,13 @@ class BackwardPasses:
     # -- breakpoints: any thread -----------------------------------------------------------------------------------
 
     def are_wanted(self) -> bool:
-        """Return whether a breakpoint of mode Backward is set and can stop."""
+        """Return whether a breakpoint of mode ``backward`` is set and can stop."""
         if GRADIENTS.problem is not None or REPLAYS.problem is not None or not self._host.options.compile_time:
             return False
         return bool(self._host.breakpoints.lines_of_mode(BACKWARD))
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
-        """Return whether a breakpoint of mode Backward is on one of the lines."""
+        """Return whether a breakpoint of mode ``backward`` is on one of the lines."""
         breakpoints = {
             (normalized_path(each.path), each.line) for each in self._host.breakpoints.lines_of_mode(BACKWARD)
         }
@@ -212,18 +213,18 @@ class BackwardPasses:
             return None
 
     def survey(self, call: CachedCall) -> BackwardLines:
-        """Replay ``call``, and return the facts for every call of its cache entry."""
+        """Replay ``call``, and return the lines that each call of its cache entry reaches."""
         run = SurveyRun(call)
         with self._lines.running(run):
             run_replay(run, run.survey.finish)
         lines = run.survey.result()
         if lines.graph.nodes:
-            # Running the graph finds out to which memory of the program the call writes.
+            # Run the graph: only then is it known to which memory of the program the call writes.
             SavedGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
         return lines
 
     def keep(self, call: CachedCall, lines: BackwardLines, states: list[Callable[[], None]]) -> KeptCall:
-        """Keep the inputs of ``call``; ``states`` restore its random numbers and switches."""
+        """Return ``call`` with its inputs kept; ``states`` restore its random states and switches."""
         found = SavedGraphInCall(lines.graph, call)
         given = {node: found.input_of(node) for node in lines.graph.nodes if node.op == "placeholder"}
         inputs = {
@@ -239,7 +240,7 @@ class BackwardPasses:
         return replace(call, frame=NoFrame(call.frame.f_globals, call.frame.f_builtins))
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
-        """Observe when the gradients of the compiled graph's outputs arrive."""
+        """Wait for the gradients of the compiled graph's ``outputs``."""
         kept = self._thread.begun.pop(id(frame), None)
         if kept is None or not isinstance(outputs, list | tuple):
             return
@@ -255,7 +256,7 @@ class BackwardPasses:
         self._keep_within_limit()
 
     def ended(self, frame: types.FrameType) -> None:
-        """Forget a call that ended before its graph returned."""
+        """Forget a call that has ended, in case its graph has not returned."""
         self._thread.begun.pop(id(frame), None)
 
     def _keep_within_limit(self) -> None:
@@ -269,13 +270,13 @@ class BackwardPasses:
     # -- the backward pass: autograd's thread --------------------------------------------------------------------------
 
     def _on_gradients(self, kept: KeptCall, gradients: Gradients) -> None:
-        """Stop at lines of the call for its gradients. Never raise: autograd would pass that to the program."""
+        """Stop at lines of a call whose gradients have arrived. Raise nothing: autograd would pass it to the program."""
         try:
             arrived = any(each is not None for each in gradients)
             if not arrived or self._host.is_holding or not self.are_wanted() or any(map(is_fake_tensor, gradients)):
                 return
             self._come_back(kept, gradients)
-        except Exception as problem:  # noqa: BLE001  (an exception here would be one of the backward pass)
+        except Exception as problem:  # noqa: BLE001  (autograd would raise it in the program)
             self._report_failure(kept.call, problem)
 
     def _come_back(self, kept: KeptCall, gradients: Gradients) -> None:
@@ -297,7 +298,7 @@ class BackwardPasses:
         self.stop_at_visits(kept, run, None)
 
     def stop_at_visits(self, kept: KeptCall, run: GradientRun, after: Visit | None) -> None:
-        """Stop at each visit with a breakpoint or step, from the beginning or following ``after``."""
+        """Stop at each visit with a breakpoint or step. With ``after``, only at visits that the pass reaches later."""
         visits = kept.lines.visits[::-1]
         left = visits if after is None else visits[visits.index(after) + 1 :]
         breakpoints = self._breakpoints_in(kept.lines)
@@ -377,10 +378,10 @@ class BackwardPasses:
             self._hold(point, reached, gradient, hit)
 
     def at_line(self, kept: KeptCall, run: GradientRun, visit: Visit, arrived: Callable[[TracePoint], None]) -> None:
-        """Trace the call up to the visit, and stop, log or count there.
+        """Replay the call up to the visit, and call ``arrived`` there.
 
         Raises:
-            NoRealValue: the call can no longer be traced up to it.
+            NoRealValue: the replay does not reach the visit any more.
         """
         replay = RunToVisit(self._in_backward(kept, run), visit, arrived)
         self._trace(kept, replay)
@@ -388,7 +389,7 @@ class BackwardPasses:
             raise NoRealValue(f"the call's inputs have changed since: its replay does not reach line {visit.line}")
 
     def _in_backward(self, kept: KeptCall, run: GradientRun) -> CachedCall:
-        """Return the call for inspection in its backward pass."""
+        """Return the call for a replay that shows the values of its backward pass."""
         frame = NoFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
         return replace(kept.call, frame=frame, in_backward=_InBackward(kept, run))
 
@@ -446,17 +447,17 @@ class BackwardPasses:
 
 @dataclass(frozen=True, eq=False)
 class _ReachedLine:
-    """A backward pass that has reached a line."""
+    """A visit that a backward pass has reached."""
 
     kept: KeptCall
     run: GradientRun
     visit: Visit
     result: str
-    """The node of the line's result."""
+    """The name of the node with the line's result."""
 
 
 def _headline(kept: KeptCall, visit: Visit) -> str:
-    """Describe the position of a backward pass."""
+    """Return the text for the user about the visit that a backward pass has reached."""
     call = kept.call
     name = name_of_call(call)
     which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"
@@ -470,7 +471,7 @@ _NO_HISTORY = (
 
 
 def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | None:
-    """Return the name of a line's last value with a gradient, or None."""
+    """Return the name of the last node with a gradient in a visit, or None."""
     if visit.is_in_body:
         here = sorted((each for each in lines.visits if each.place == visit.place), key=lambda each: each.position)
         results = list(run.results_in_bodies.get(visit.place, {}).values())
@@ -491,14 +492,14 @@ def _gradient_of(reached: _ReachedLine) -> object:
 
 
 def _why_without(visit: Visit) -> str:
-    """Return why no value with a gradient is known for a line."""
+    """Return why a visit without a known gradient has none."""
     if visit.is_in_body:
         return "it is in the body of an operator, and its own gradient is not known"
     return "its result needs no gradient"
 
 
 def _asks_for_gradient_alone(breakpoint: LineBreakpoint) -> bool:
-    """Return whether a condition and a log message use nothing of the line but the gradient."""
+    """Return whether a breakpoint's condition and log message use the gradient, but no variable of the line."""
     conditions = breakpoint.conditions
     parts = conditions.log_message.parts if conditions.log_message is not None else ()
     texts = [text for text, is_expression in parts if is_expression]
@@ -520,7 +521,7 @@ _BUILTINS = {each.__name__ for each in (abs, all, any, bool, float, int, len, ma
 
 
 class _GradientFrame(Frame):
-    """A line without values, except the gradient of its result; for conditions and log messages."""
+    """Evaluates conditions and log messages that use only the gradient, so that no replay is needed."""
 
     def __init__(self, reached: _ReachedLine, gradient: object, console: Callable[[str], None]) -> None:
         self._visit = reached.visit
@@ -529,7 +530,7 @@ class _GradientFrame(Frame):
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """The name of the visit's function."""
         return self._visit.function
 
     @property
@@ -543,11 +544,11 @@ class _GradientFrame(Frame):
         return Position(self._visit.line)
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """Return no scopes: it is never shown."""
+        """Return no scopes: the user never sees this frame."""
         return ()
 
     def evaluate(self, expression: str, context: str) -> Value:
-        """Evaluate an expression that uses only the gradient."""
+        """Evaluate an expression over the gradient and torch."""
         with evaluating_on_real_values():
             return evaluate_python(expression, context, self._names, {}, self._console)
 

@@ -1,10 +1,9 @@
-"""Finds the line whose backward gives the first NaN or Inf: the exception filter ``nan`` in a backward pass.
+"""Finds the line whose backward makes the first NaN or Inf: the exception filter ``nan`` in a backward pass.
 
-While the filter is on, this module keeps each call of a compiled graph, with its inputs, if autograd records the call.
-When a backward pass leaves NaN or Inf in the gradients of parameters, the calls in that pass are differentiated again,
-operation by operation. The thread is held at the line of the first operation that makes a NaN or Inf from finite
-gradients, before ``backward()`` returns. Runs on the calling threads and on autograd's threads; a kept call lives as
-long as the program's autograd graph.
+While the filter is on, this module keeps each compiled call that autograd records, with its inputs. If a backward pass
+leaves NaN or Inf in gradients, it differentiates the pass's calls again, operation by operation. It holds the thread at
+the line of the first operation that makes a NaN or Inf from finite gradients, before ``backward()`` returns. Runs on
+the calling threads and on autograd's threads. A kept call lives as long as the program's autograd graph.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ class _Noted:
 @dataclass
 class _Thread(threading.local):
     arrived: dict[int, list[tuple[_Noted, Gradients]]] = field(default_factory=dict)
-    """For each backward pass: the calls that it has reached, in order, with the gradients of their outputs."""
+    """The calls that each backward pass has reached, in order, with the gradients of their outputs."""
     passed_on: dict[int, list[object]] = field(default_factory=dict)
-    """For each backward pass: sums of the gradients that calls have passed on to their inputs."""
+    """The sum of each gradient that a call has passed on to its inputs, by backward pass."""
 
 
 class BackwardValues:
@@ -83,7 +82,7 @@ class BackwardValues:
         never_compile(BackwardValues._on_passed_on)
 
     def returned(self, call: GraphCall) -> None:
-        """Keep a call of a graph if it may get gradients."""
+        """Keep a call whose outputs may get gradients."""
         outputs = call.outputs if isinstance(call.outputs, list | tuple) else [call.outputs]
         if all(gradient_node_of(each) is None for each in outputs):
             return
@@ -108,7 +107,7 @@ class BackwardValues:
                 node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
 
     def _on_passed_on(self, number_of_output: int, gradients: tuple[object, ...]) -> None:
-        """Add the gradient of a call's input to the sums. Never raise: autograd would pass that to the program."""
+        """Note the sum of the gradient of a call's input. Raise nothing: autograd would pass that to the program."""
         try:
             number, gradient = current_pass(), gradients[number_of_output]
             if number in self._thread.arrived and gradient is not None and not is_fake_tensor(gradient):
@@ -119,7 +118,7 @@ class BackwardValues:
             log_exception("noting a backward pass")
 
     def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
-        """Collect the gradients of this pass. Never raise: autograd would pass that to the program."""
+        """Keep the gradients that have arrived at a call. Raise nothing: autograd would pass that to the program."""
         try:
             if self._host.is_holding or not self._is_wanted() or any(map(is_fake_tensor, gradients)):
                 return
@@ -135,7 +134,7 @@ class BackwardValues:
         return NAN_FILTER in self._host.breakpoints.exception_filters
 
     def _is_over(self, number: int) -> None:
-        """Check the gradients of a finished backward pass. Never raise: autograd would pass that to the program."""
+        """Check the gradients of a finished backward pass. Raise nothing: autograd would pass that to the program."""
         arrived, passed_on = self._thread.arrived.pop(number, []), self._thread.passed_on.pop(number, [])
         try:
             if not self._is_wanted() or self._host.is_holding:
@@ -183,7 +182,7 @@ class BackwardValues:
             maker = _maker_of(lines.graph.nodes, run, node, limit)
             is_reported = NAN in kinds_of(run.outputs) or any(each.op == "placeholder" for each in nan_before)
             if is_reported and not nan_before.isdisjoint((maker, *maker.all_input_nodes)):
-                return False  # the forward pass has stopped for the NaN that causes this one
+                return False  # the filter has already reported the forward pass's NaN that causes this one
             in_body = _in_body(lines, run, maker, node, limit)
             maker, gradient, visit = in_body or (maker, gradient, visit_that_makes(lines, maker))
             kinds = kinds_of(gradient)
@@ -231,13 +230,13 @@ class BackwardValues:
 def _maker_of(nodes: Sequence[Node], run: GradientRun, node: Node, limit: int, prefix: str = "") -> Node:
     """Return the operation that causes the NaN or Inf in the gradient of ``node``.
 
-    A node may have several users. The answer is the first user in the graph whose own part of the gradient is not
-    finite, since a later user's part may include an earlier one's. If no user has a gradient, the gradient of ``node``
-    comes from the graph's outputs, and the answer is ``node`` itself. ``prefix`` precedes the names of nodes in a
-    higher-order operator's body.
+    Each user of ``node`` contributes a part to its gradient. Return the first user in the graph whose part is not
+    finite: a later user's part may include an earlier one's. If no user has a gradient, the gradient of ``node`` comes
+    from the graph's outputs; then return ``node`` itself. ``prefix`` precedes the names of nodes in a higher-order
+    operator's body.
 
     Raises:
-        NoRealValue: each user's own part is finite, so none of them can be named.
+        NoRealValue: each user's part is finite, so that the cause is unknown.
     """
     users = [(each, results) for each in nodes if each in node.users and (results := _results_of(each, run, prefix))]
     if not users or (len(users) == 1 and len(node.users) == 1):
@@ -255,7 +254,7 @@ def _unknown(nodes: Iterable[Node], reason: str) -> NoRealValue:
 
 
 def _results_of(node: Node, run: GradientRun, prefix: str) -> list[str]:
-    """Return the names of an operation's results that have gradients: itself, or the items of its tuple."""
+    """Return the names of an operation's results with gradients: the node itself, or the items of its tuple."""
     of_tuple = [item for item in node.users if item.target is operator.getitem]
     names = [prefix + one.name for one in (node, *of_tuple) if prefix + one.name in run.names]
     return names[:1] if prefix + node.name in run.names else names
@@ -264,7 +263,10 @@ def _results_of(node: Node, run: GradientRun, prefix: str) -> list[str]:
 def _in_body(
     lines: BackwardLines, run: GradientRun, maker: Node, node: Node, limit: int
 ) -> tuple[Node, object, Visit | None] | None:
-    """Return the operation in an operator's body that passes back a NaN or Inf, and its line; None if unknown."""
+    """Return the operation in a body of ``maker`` that causes the NaN or Inf, with the gradient and the visit.
+
+    None if that operation is unknown.
+    """
     for target in [each.target for each in maker.all_input_nodes if each.op == "get_attr"]:
         prefix = f"{target}."
         nodes = list(run.bodies[target].graph.nodes) if target in run.bodies else []
@@ -279,7 +281,7 @@ def _in_body(
 
 
 def _visit_at(lines: BackwardLines, node: Node) -> Visit | None:
-    """Return the visit of the line that made a node of a body."""
+    """Return a visit of the line that made a node of a body, if any."""
     found = place_of(node, is_torch_file)
     place = None if found is None else (found[0].path, found[0].line)
     return next((each for each in lines.visits if each.place == place), None)

@@ -1,7 +1,7 @@
 """Names the operands that caused a NaN or Inf: ``mask.sum(-1)[2] is 0``.
 
-This works for elementwise operations: each element of the result comes from one element of each operand. Runs on the
-thread that makes the call.
+This works for elementwise operations only, where each element of the result comes from one element of each operand.
+Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -33,19 +33,22 @@ _DEPTH = 5
 
 @dataclass(frozen=True, eq=False)
 class BadOperand:
-    """An operand, and its element that caused a NaN or Inf in the result."""
+    """An operand, and the element of it that caused a NaN or Inf in the result."""
 
     node: Node
     index: Sequence[int]
+    """The element's index."""
     text: str
+    """The element's value."""
 
 
 def bad_operands(
     node: Node, value: object, index: Sequence[int], results: Mapping[Node, object]
 ) -> tuple[BadOperand, ...]:
-    """Return the operands of ``node``, each with the element that went into the result's element at ``index``.
+    """Return the operands of ``node``, each with the element from which the result's element at ``index`` was computed.
 
-    For a division by 0, return only the 0. Return nothing if they are unknown, or if an operand was overwritten.
+    For a division by 0, return only the divisor. Return nothing if the elements are unknown, as those of an operand
+    that was overwritten.
     """
     short = _short_name(node)
     given = list(node.args)
@@ -84,7 +87,7 @@ def _short_name(node: Node) -> str:
 
 
 def expression_text(node: Node, names: Mapping[Node, str]) -> str:
-    """Return a node as the program may write it, ``mask.sum(-1)``; if that text is too long, return the node's name."""
+    """Return a node as a Python expression, such as ``mask.sum(-1)``; if that is too long, return the node's name."""
     text = _expression(node, names, _DEPTH)
     return str(node.name) if text is None or len(text) > _LONGEST else text
 

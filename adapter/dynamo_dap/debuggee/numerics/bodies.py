@@ -1,7 +1,7 @@
-"""Runs higher-order operators' bodies node by node, while a graph that calls the operators runs.
+"""Runs the bodies of higher-order operators node by node, while a graph runs that calls the operators.
 
-A body (``checkpoint``, ``cond``, ``while_loop``, ``autograd.Function.forward``) is a module of the graph, and the
-operator decides how often it runs. Runs on the calling thread; nothing outlives the run.
+Such operators are ``checkpoint``, ``cond``, ``while_loop`` and ``autograd.Function``. A body is a module of the graph;
+the operator decides how often its body runs. Runs on the calling thread; nothing outlives the run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.swaps import Swap
 
 Observer = Callable[[Node, Mapping[Node, object]], None]
-"""Gets each node that has run, and the results so far by node."""
+"""Called with each node that has run, and the results so far by node."""
 RunBody = Callable[[Any, tuple[object, ...]], object]
-"""Gets a body and its operands, and returns its outputs."""
+"""Called with a body and its operands; returns the body's outputs."""
 
 
 @contextlib.contextmanager
 def with_bodies_run_by(module: GraphModule, run: RunBody) -> Iterator[None]:
-    """Let ``run`` execute the bodies of ``module``, a graph of our own."""
+    """Let ``run`` execute the bodies of ``module``, which must be a copy of the debugger, not the program's graph."""
     names = {node.target for node in module.graph.nodes if node.op == "get_attr" and "." not in node.target}
     bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
     with Swap() as swap:
@@ -33,9 +33,9 @@ def with_bodies_run_by(module: GraphModule, run: RunBody) -> Iterator[None]:
 
 
 def calling(body: Any, run: Callable[[tuple[object, ...]], object]) -> object:
-    """Return a graph with one node that calls ``run``, to replace ``body``.
+    """Return a graph that replaces ``body``; its only operation calls ``run``.
 
-    It must be a graph, since some operators interpret their body instead of calling it.
+    A function would not do: some operators interpret the graph of their body instead of calling it.
     """
     torch = sys.modules["torch"]
 

@@ -1,9 +1,9 @@
 """Finds the wrong operation in a higher-order operator's body, if the operator's result differs.
 
-The body (``checkpoint``, ``autograd.Function.forward``) is changed to return the result of each of its operations as
-well, in Dynamo's graph and in the compiled one. These results are compared. ``torch.cond`` is replaced by the branch
-that the call takes. The bodies of ``while_loop`` and the backward of an ``autograd.Function`` are compiled alone, and
-run on what eager gives to them. Runs on the calling thread.
+The bodies of ``checkpoint`` and the forward of an ``autograd.Function`` are changed to return the result of each
+operation, too. These results are compared between Dynamo's graph and the compiled graph. ``torch.cond`` is replaced by
+the branch that the call takes. The bodies of ``while_loop`` and the backward of an ``autograd.Function`` are compiled
+alone, and run on the operands that they have in eager. Runs on the calling thread.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "i
 _CHOOSES = "cond"
 """The operator that returns the results of one of its two bodies."""
 _REPEATS = "while_loop"
-"""The operator that runs its two bodies again and again."""
+"""The operator that runs its two bodies repeatedly."""
 ALONE = "the operator's body, compiled alone"
-"""The name of such a run in the evidence of a verdict."""
+"""The name of a run of such a body in the evidence of a verdict."""
 _MAXIMUM_PASSES = 16
-"""The maximum number of runs of such bodies that are compared."""
+"""The maximum number of runs of the bodies of ``while_loop`` that are compared."""
 
 
 Pass = tuple[GraphModule, tuple[object, ...]]
 """A body, and its operands in one run."""
 Differences = dict[Node, tuple[Difference, object]]
-"""How a body's operations differ when compiled, and their compiled results."""
+"""The difference of each operation in a body when compiled, and its compiled result."""
 
 
 class ComparedBody:
@@ -49,20 +49,20 @@ class ComparedBody:
     def __init__(
         self, graph: ReplayedGraph, node: Node, random: Iterable[Callable[[], None]], exact: ExactRuns
     ) -> None:
-        """Take ``node``, which is the operator or an item of its result; compare nothing yet.
+        """Prepare to compare the body of ``node``, which is the operator or an item of its result.
 
-        ``exact`` are the graph's runs in float64.
+        ``random`` restores the call's random states; ``exact`` are the graph's runs in float64.
         """
         self.operator = node.args[0] if node.target is operator.getitem else node
         self._graph = graph
         self._random = tuple(random)
         self._exact = exact
         self._draws = False
-        """Whether an operation of the body draws random numbers: a run in float64 would draw others."""
+        """Whether an operation of the body draws random numbers. A run in float64 would draw other numbers."""
         self._chooses = False
         """Whether the operator runs one of two bodies."""
         self.is_alone = False
-        """Whether its bodies are compiled alone: it runs two bodies again and again."""
+        """Whether the operator's bodies are compiled alone, as those of ``while_loop``."""
         self._names = self._names_of_bodies()
 
     def _names_of_bodies(self) -> list[str]:
@@ -78,7 +78,7 @@ class ComparedBody:
         return bodies if is_known else []
 
     def differences(self, backend: Callable[..., object]) -> Differences:
-        """Return how each of the body's operations differs when compiled, and its compiled result.
+        """Return, for each operation of the body, its difference when compiled, and its compiled result.
 
         Raises:
             Exception: whatever the backend raises.
@@ -95,7 +95,7 @@ class ComparedBody:
         return expected.compare(values, exact)
 
     def _expected(self) -> tuple[str, _Expected]:
-        """Return which body runs, and the results of its operations."""
+        """Return the name of the body that runs, and the eager results of its operations."""
         results = _Results()
         bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
         ran: list[str] = []
@@ -118,7 +118,7 @@ class ComparedBody:
         return ran[0], results.expected()
 
     def _passes(self) -> list[Pass]:
-        """Run the operator in eager, and return the first runs of its bodies."""
+        """Run the graph eagerly, and return the first runs of the operator's bodies."""
         bodies = [getattr(self._graph.module, name) for name in self._names]
         found: list[Pass] = []
 
@@ -169,19 +169,19 @@ class ComparedBody:
 
 @dataclass(frozen=True)
 class _Expected:
-    """The eager results of a body's operations, as they were when they were made."""
+    """The eager results of a body's operations, before later operations wrote to them."""
 
     tensors: Mapping[Node, Tensor]
     overwritten: frozenset[Node]
-    """The operations to whose results later ones write."""
+    """The operations whose results later operations overwrite."""
 
     @property
     def dtypes(self) -> dict[str, object]:
-        """The types of the results, by node name."""
+        """The dtypes of the results, by node name."""
         return {node.name: kept.dtype for node, kept in self.tensors.items()}
 
     def compare(self, values: Sequence[object], exact: ExactRuns | ExactPass | None) -> Differences:
-        """Compare the results with compiled ones in the same order; ``exact`` are the body's runs in float64."""
+        """Compare the results with the compiled ``values``, in the same order; ``exact`` has the runs in float64."""
         found: Differences = {}
         for (node, kept), value in zip(self.tensors.items(), values, strict=True):
             key = overwritten_key(node.name) if node in self.overwritten else node.name
@@ -190,13 +190,13 @@ class _Expected:
 
 
 class _Results:
-    """The results of a body's operations."""
+    """Collects the results of a body's operations while it runs."""
 
     def __init__(self) -> None:
         self._seen: dict[Node, tuple[Tensor, int, Tensor]] = {}
 
     def note(self, node: Node, results: Mapping[Node, object]) -> None:
-        """Note a node that has run; an ``Observer``."""
+        """Keep a copy of the result of a node that has run; an ``Observer``."""
         tensor = node_with_result(node)
         value = results[tensor]
         if node.op.startswith("call_") and has_own_memory(value) and hasattr(example_of(tensor), "dtype"):
@@ -204,7 +204,7 @@ class _Results:
                 self._seen[node] = value, version_after(node, value), value.detach().clone()
 
     def expected(self) -> _Expected:
-        """Return them as they were when they were made."""
+        """Return the collected results."""
         seen = self._seen.items()
         overwritten = frozenset(node for node, (value, version, _) in seen if version_of(value) != version)
         return _Expected({node: kept for node, (_, _, kept) in seen}, overwritten)
@@ -213,7 +213,8 @@ class _Results:
 def first_difference(passes: Sequence[Pass], backend: Callable[..., object], problems: dict[str, None]) -> Differences:
     """Compile each body alone, run it on the operands of its passes, and return the results of the first wrong pass.
 
-    If all passes are right, return the results of the last one. ``problems`` receives what is not compared.
+    If no pass is wrong, return the results of the last one. ``problems`` receives the reasons why an operation is not
+    compared.
 
     Raises:
         Exception: whatever the backend raises.
@@ -248,9 +249,9 @@ def _copies(operands: tuple[object, ...]) -> tuple[object, ...]:
 def _copied(
     body: GraphModule, graph: Any, operands: list[object], overwritten: Container[object]
 ) -> dict[object, object]:
-    """Copy the operations of a body to the end of a graph; return what has their results.
+    """Copy the operations of a body to the end of ``graph``; return the copy that has each operation's result.
 
-    The results of ``overwritten`` are cloned before later operations write to them.
+    For ``overwritten`` operations that is a clone, made before later operations write to the result.
 
     Raises:
         NoRealValue: the body contains further bodies or tensors.
@@ -270,7 +271,7 @@ def _copied(
 
 
 def _longer(body: GraphModule, wanted: _Expected) -> tuple[Any, int]:
-    """Return a body that also returns the results of ``wanted``, and the position at which these begin."""
+    """Return a body that also returns the results of ``wanted``, and the index at which they begin."""
     torch = sys.modules["torch"]
     copies: dict[object, Any] = {}
     graph = torch.fx.Graph()

@@ -1,8 +1,8 @@
-"""Makes other forms of a graph, in which single parts of a gradient can be compared.
+"""Makes changed copies of a graph, in which single parts of a gradient can be compared.
 
-An input of zeros can be added to an operand: the input's gradient is the part that one operation adds to the operand's
-gradient. A call of an operator that only runs its body (``checkpoint``) can be replaced by the operations of that body.
-Runs on the program's thread that runs the backward pass.
+``with_zeros`` adds an input of zeros to an operand. The gradient of that input is the part of the operand's gradient
+that comes from one operation. ``expanded`` replaces an operator that only runs its body (``checkpoint``) by the
+operations of that body. Runs on the program's thread that runs the backward pass.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class ExpandedGraph(NamedTuple):
 
 
 def expanded(module: GraphModule, caller: Node) -> ExpandedGraph | None:
-    """Replace ``caller`` by the operations of its body; return None unless it only runs one body without inner ones."""
+    """Replace the operator ``caller`` by the operations of its body.
+
+    Return None if the operator does more than run one body, or if that body contains further bodies or tensors.
+    """
     bodies = [each for each in caller.all_input_nodes if each.op == "get_attr"]
     if not is_higher_order(caller) or getattr(caller.target, "__name__", "") not in _ONLY_RUN_THEIR_BODY:
         return None
@@ -67,9 +70,12 @@ def expanded(module: GraphModule, caller: Node) -> ExpandedGraph | None:
 def with_zeros(
     graph: ReplayedGraph, uses: Sequence[Use], in_place: Container[Use]
 ) -> tuple[GraphModule, Mapping[Node, Node], Sequence[Node]]:
-    """Add an input to each operand in ``uses``; return the new graph, the copies of its nodes, and the inputs.
+    """Add an input of zeros to each operand in ``uses``.
 
-    Those of ``in_place`` are added in place, right before the user: operations still write to the operand.
+    Uses in ``in_place`` get it in place, right before the user, so that operations still write to the same memory.
+
+    Returns:
+        The new graph, the copies of the original nodes, and the new inputs.
     """
     torch = sys.modules["torch"]
     longer = torch.fx.Graph()

@@ -1,4 +1,8 @@
-"""Handles requests that set breakpoints, on the agent's reader thread; those about a variable, on its held thread."""
+"""Handles requests that set breakpoints.
+
+Runs on the agent's reader thread, or on the backlog's (``serving``). Only ``dataBreakpointInfo`` runs on the held
+thread that has the variable.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ from dynamo_dap.protocol.types import (
 
 @handles("setBreakpoints", SetBreakpointsArguments)
 def set_breakpoints(agent: Agent, arguments: SetBreakpointsArguments) -> SetBreakpointsResponseBody:
-    """Replace the line breakpoints of one source."""
+    """Replace the breakpoints on lines of one source."""
     requested = arguments.breakpoints
     if requested is None:
         requested = [SourceBreakpoint(line=line) for line in arguments.lines or []]
@@ -65,7 +69,7 @@ def set_function_breakpoints(
 def set_exception_breakpoints(
     agent: Agent, arguments: SetExceptionBreakpointsArguments
 ) -> SetExceptionBreakpointsResponseBody:
-    """Replace the exception filters; one that cannot work is left out."""
+    """Replace the exception filters, except those with an unknown name or an invalid condition."""
     asked: list[tuple[str, str | None]] = [(name, None) for name in arguments.filters]
     asked += [(option.filter_id, option.condition) for option in arguments.filter_options or []]
     problems = [_problem_of_filter(name, condition) for name, condition in asked]
@@ -85,7 +89,7 @@ def _problem_of_filter(name: str, condition: str | None) -> str | None:
 
 @handles("breakpointLocations", BreakpointLocationsArguments)
 def breakpoint_locations(agent: Agent, arguments: BreakpointLocationsArguments) -> BreakpointLocationsResponseBody:
-    """Return the lines of a range at which a debugger can stop: outside of functions, only debugpy can."""
+    """Return the lines of a range at which a breakpoint can stop. Only debugpy stops outside of functions."""
     if not arguments.source.path:
         return BreakpointLocationsResponseBody([])
     try:
@@ -140,7 +144,7 @@ def set_data_breakpoints(agent: Agent, arguments: SetDataBreakpointsArguments) -
 def set_instruction_breakpoints(
     agent: Agent, arguments: SetInstructionBreakpointsArguments
 ) -> SetInstructionBreakpointsResponseBody:
-    """Replace the breakpoints on instructions."""
+    """Replace the instruction breakpoints."""
     engine = agent.instruction_engine
     if engine is None:
         problem = "no generated code exists yet: the program has not imported torch._dynamo"
@@ -154,7 +158,7 @@ def set_instruction_breakpoints(
 def _set_listing_breakpoints(
     agent: Agent, source: Source, requested: Sequence[SourceBreakpoint]
 ) -> list[Breakpoint] | None:
-    """Replace the breakpoints of a listing of generated code; None if ``source`` is not one."""
+    """Replace the breakpoints of a listing of generated code; return None if ``source`` is not such a listing."""
     engine = agent.instruction_engine
     if engine is None or not source.source_reference:
         return None

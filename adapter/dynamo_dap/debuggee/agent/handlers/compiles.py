@@ -1,8 +1,7 @@
 """Handles custom requests about compiles and generated code.
 
-Runs on the agent's reader thread, while the program runs or is held; a request about a compile in progress is served on
-the thread that is held in its trace. The answers come from the engines and the recorder: the agent itself knows nothing
-of compiles.
+Runs on the agent's reader thread. A request about the trace in which a thread is held runs on that thread. The answers
+come from the engines and the recorder: the agent itself knows nothing of compiles.
 """
 
 from __future__ import annotations
@@ -74,19 +73,19 @@ def _needed_reader(agent: Agent) -> CompileReader:
 @handles(COMPILES, NoArguments)
 def compiles(agent: Agent, arguments: NoArguments) -> dict[str, object]:
     """Return all compiles, oldest first."""
-    agent.has_reported_compiles = False  # before the lookup: later compiles are reported again
+    agent.has_reported_compiles = False  # first, so that compiles that end during the lookup are reported
     return {"functions": []} if agent.compiles is None else agent.compiles.compiles()
 
 
 def _pause_in_trace(agent: Agent, arguments: GraphArguments | GuardsArguments) -> Pause | None:
-    """Return the pause inside the requested compile's trace, or None."""
+    """Return the pause of the thread held in the trace of the requested compile, if any."""
     thread = None if agent.compiles is None else agent.compiles.thread_of(arguments.compile_id)
     return None if thread is None else agent.threads.pause_on(thread)
 
 
 @handles_while_held(GRAPH, GraphArguments, _pause_in_trace)
 def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> GraphBody:
-    """Return one graph: the backend's, else the part traced so far."""
+    """Return one graph of a compile: in a held trace the graph so far, else the one that the backend got."""
     agent.has_reported_compiles = False
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.graph_so_far(arguments.compile_id, arguments.index)
@@ -100,7 +99,7 @@ def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> Graph
 
 @handles_while_held(GUARDS, GuardsArguments, _pause_in_trace)
 def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> object:
-    """Return the guards of one compile: the final ones, else those of its trace so far."""
+    """Return the guards of one compile: in a held trace the guards so far, else the final ones."""
     agent.has_reported_compiles = False
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.guards_so_far(arguments.compile_id)
@@ -122,14 +121,14 @@ def _needed_entries(agent: Agent) -> EntryReader:
 
 @handles(ENTRIES, EntriesArguments)
 def entries(agent: Agent, arguments: EntriesArguments) -> EntriesBody:
-    """Return the cache entries of functions."""
+    """Return the cache entries of the functions with a name, or of all functions."""
     agent.has_reported_compiles = False
     return _needed_entries(agent).body(arguments.function)
 
 
 @handles(FORGET, ForgetArguments)
 def forget(agent: Agent, arguments: ForgetArguments) -> AfterResponse:
-    """Make torch forget cache entries."""
+    """Remove cache entries from torch's cache."""
     try:
         count = _needed_entries(agent).forget(arguments.function_id, arguments.compile_id)
     except (NoSuchEntry, FeatureMissing) as problem:
@@ -191,7 +190,7 @@ def _pause_of_thread(agent: Agent, arguments: KeepArguments | RecordCallArgument
 
 @handles_while_held(KEEP, KeepArguments, _pause_of_thread)
 def keep(agent: Agent, pause: Pause, arguments: KeepArguments) -> None:
-    """Make the call run the code of the changed trace."""
+    """Make the program's call run the graph of the changed trace."""
     if pause.stop.changes is None:
         raise RequestError("this trace was not changed", error_id=ErrorId.NOTHING_CHANGED)
     pause.stop.changes.keep()
@@ -216,7 +215,7 @@ def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleRes
             "nothing can be disassembled: the program has not imported torch._dynamo",
             error_id=ErrorId.NOTHING_TO_DISASSEMBLE,
         )
-    # The run-time engine comes last: it explains an address that belongs to no engine.
+    # Ask the run-time engine last: it raises an error for an address that belongs to no engine.
     for engine in sorted(agent.engines, key=lambda engine: isinstance(engine, InstructionEngine)):
         if (found := engine.disassemble(arguments)) is not None:
             return found
@@ -241,7 +240,7 @@ def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
 
 @handles(PATCH, PatchArguments)
 def patch_instruction(agent: Agent, arguments: PatchArguments) -> AfterResponse:
-    """Replace an instruction of generated code from its next call on."""
+    """Replace an instruction of generated code, for the code's later calls."""
     return _changed(agent, _needed_patcher(agent).patch(arguments))
 
 

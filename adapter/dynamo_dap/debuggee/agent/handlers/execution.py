@@ -1,4 +1,7 @@
-"""Handles requests about the session itself, and those that resume and stop threads, on the agent's reader thread."""
+"""Handles requests about the session, and requests that resume and stop threads.
+
+Runs on the agent's reader thread. Requests for a held trace's history run on the held thread.
+"""
 
 from __future__ import annotations
 
@@ -46,18 +49,18 @@ from dynamo_dap.protocol.types import (
 
 @handles("initialize", InitializeRequestArguments)
 def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
-    """Note facts about the client; the server knows the agent's capabilities already."""
+    """Note facts about the client. The answer is empty: the server knows the agent's capabilities."""
     agent.is_for_vs_code = arguments.client_id == VS_CODE
     agent.shows_progress = bool(arguments.supports_progress_reporting)
 
 
 @handles("attach", AgentOptions)
 def attach(agent: Agent, options: AgentOptions) -> AfterResponse:
-    """Apply the session's options; ``initialized`` follows."""
+    """Apply the session's options, then send ``initialized``."""
     agent.options = options
     agent.breakpoints.bind_again(options)
     agent.torch_options.begin(options)
-    # If the program has imported torch, its engines have hooks for the options of the previous session.
+    # Engines that were added earlier have hooks for the options of the previous session.
     agent.update_hooks()
     return AfterResponse(lambda: _begin(agent, options))
 
@@ -78,7 +81,7 @@ def configuration_done(agent: Agent, arguments: NoArguments) -> AfterResponse:
 
 @handles("disconnect", DisconnectArguments)
 def disconnect(agent: Agent, arguments: DisconnectArguments) -> AfterResponse:
-    """Resume every thread and detach the client; the program runs on, unless the client asked to terminate it."""
+    """Resume every thread and detach the client; end the program only if the client asks for that."""
     return AfterResponse(agent.process.terminate if arguments.terminate_debuggee else agent.detach_client)
 
 
@@ -90,7 +93,7 @@ def terminate(agent: Agent, arguments: TerminateArguments) -> AfterResponse:
 
 @handles("cancel", CancelArguments)
 def cancel(agent: Agent, arguments: CancelArguments) -> None:
-    """Interrupt an evaluation, or forget a request that has not begun."""
+    """Cancel a request to a held thread, whether it has begun or waits."""
     if arguments.request_id is not None:
         for pause in agent.threads.pauses():
             pause.cancel(arguments.request_id)
@@ -114,31 +117,31 @@ def continue_(agent: Agent, arguments: ContinueArguments) -> AfterResponse:
 
 @handles("next", NextArguments)
 def next_(agent: Agent, arguments: NextArguments) -> AfterResponse:
-    """Step over."""
+    """Step over the next statement, line or instruction."""
     return _step(agent, arguments.thread_id, StepKind.OVER, arguments.granularity)
 
 
 @handles("stepIn", StepInArguments)
 def step_in(agent: Agent, arguments: StepInArguments) -> AfterResponse:
-    """Step in."""
+    """Step into a call."""
     return _step(agent, arguments.thread_id, StepKind.IN, arguments.granularity)
 
 
 @handles("stepOut", StepOutArguments)
 def step_out(agent: Agent, arguments: StepOutArguments) -> AfterResponse:
-    """Step out."""
+    """Step out of the present function."""
     return _step(agent, arguments.thread_id, StepKind.OUT, arguments.granularity)
 
 
 @handles("stepBack", StepBackArguments)
 def step_back(agent: Agent, arguments: StepBackArguments) -> AfterResponse:
-    """Go back in a trace, over called functions."""
+    """Go back in a trace by one step, over called functions."""
     return _step(agent, arguments.thread_id, StepKind.BACK, arguments.granularity)
 
 
 @handles("reverseContinue", ReverseContinueArguments)
 def reverse_continue(agent: Agent, arguments: ReverseContinueArguments) -> AfterResponse:
-    """Go back in a trace, to the breakpoint before."""
+    """Go back in a trace to the previous breakpoint."""
     return _step(agent, arguments.thread_id, StepKind.BACK_TO_BREAKPOINT, None)
 
 
@@ -152,7 +155,7 @@ def _pause_of_frame(agent: Agent, arguments: RestartFrameArguments | RunBackArgu
 
 @handles_while_held("restartFrame", RestartFrameArguments, _pause_of_frame)
 def restart_frame(agent: Agent, pause: Pause, arguments: RestartFrameArguments) -> None:
-    """Go back in a trace, to where a function began."""
+    """Go back in a trace to the beginning of a function."""
     frame, _ = agent.references.frame(arguments.frame_id)
     _history_of(pause)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
@@ -182,8 +185,8 @@ def run_back(agent: Agent, pause: Pause, arguments: RunBackArguments) -> None:
 
 
 def _travel(agent: Agent, pause: Pause, kind: StepKind, target: int) -> None:
-    # VS Code assumes that a step resumes the thread, but not that these requests do: it would keep showing the previous
-    # stop.
+    # VS Code assumes that a step resumes the thread, but not that these requests do. Without this event, it would keep
+    # showing the previous stop.
     agent.send_event("continued", ContinuedEventBody(thread_id=pause.thread_id, all_threads_continued=False))
     pause.release(_new_step(pause, kind, "statement", target))
 
@@ -195,7 +198,7 @@ def _pause_to_jump_in(agent: Agent, arguments: GotoTargetsArguments) -> Pause | 
 
 @handles_while_held("gotoTargets", GotoTargetsArguments, _pause_to_jump_in)
 def goto_targets(agent: Agent, pause: Pause | None, arguments: GotoTargetsArguments) -> GotoTargetsResponseBody:
-    """Return the start of a line to which a held trace can jump."""
+    """Return the requested line as a target, if the held trace can jump there."""
     frame = pause.frames[0] if pause is not None and pause.frames else None
     jump = None if frame is None else frame.jump_to(arguments.source.path or "", arguments.line)
     if jump is None:
@@ -206,7 +209,7 @@ def goto_targets(agent: Agent, pause: Pause | None, arguments: GotoTargetsArgume
 
 @handles_while_held("goto", GotoArguments, _pause_of_thread)
 def goto(agent: Agent, pause: Pause, arguments: GotoArguments) -> AnsweredLater:
-    """Continue a separate trace at another line."""
+    """Jump to another line, in a separate trace."""
     found = agent.references.find(arguments.target_id, "target")
     if not isinstance(found.target, Jump) or found.pause is not pause:
         raise RequestError(f"{arguments.target_id} is not a target in this thread", error_id=ErrorId.UNKNOWN_REFERENCE)
@@ -215,7 +218,7 @@ def goto(agent: Agent, pause: Pause, arguments: GotoArguments) -> AnsweredLater:
 
 @handles("pause", PauseArguments)
 def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
-    """Ask a thread to stop as soon as it can; 0 asks all."""
+    """Ask a thread to pause as soon as it can; 0 means every thread."""
     agent.request_pause(arguments.thread_id)
 
 
@@ -237,7 +240,7 @@ def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None)
 
 
 def _resume(held: Pause, step: Step | None, body: object = None) -> AfterResponse:
-    """Release a thread after the response; from now on it can be asked to pause again."""
+    """Resume a thread once the response is sent. From now on it can be asked to pause again."""
     held.is_leaving = True
     return AfterResponse(lambda: held.release(step), body)
 

@@ -1,4 +1,7 @@
-"""Handles requests about a held thread's stack, virtual sources and locations, on the held thread."""
+"""Handles requests about a held thread's stack, virtual sources and locations.
+
+Runs on the held thread. ``locations``, and ``source`` for a source of the session, run on the agent's reader thread.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +61,10 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
 
 
 def _is_subtle(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
-    """Return whether an IDE should grey a frame: one of torch, or of an installed package with ``just_my_code``.
+    """Return whether an IDE should grey a frame: it is torch's, or with ``just_my_code`` any installed package's.
 
-    An IDE selects the first frame that is not grey, so the stopped frame is not. If it is torch's Python version of a
-    builtin, it is grey as well, and the IDE selects its caller.
+    An IDE selects the first frame that is not grey. So the stopped frame is not grey, unless it is torch's Python
+    version of a builtin; then the IDE selects its caller.
     """
     if isinstance(frame.source, str) and replaces_builtin(frame.source):
         return True
@@ -89,12 +92,12 @@ def _stack_frame(agent: Agent, pause: Pause, frame: Frame, *, is_subtle: bool) -
 def dap_source(
     agent: Agent, pause: Pause | None, source: str | VirtualSource | None, *, is_user_code: bool = True
 ) -> Source | None:
-    """Return a file's path or a virtual source as DAP ``Source``."""
+    """Return the DAP ``Source`` of a file (by path) or a virtual source."""
     if source is None:
         return None
     hint = None if is_user_code else "deemphasize"
     if isinstance(source, VirtualSource):
-        # Editors show the part after a slash as the name; ids of compiles contain a slash.
+        # Replace the slash of a compile's id: editors show only the part of a name after a slash.
         name = source.name.replace("/", "\N{DIVISION SLASH}")
         return Source(name=name, source_reference=agent.references.number_of(source, pause), presentation_hint=hint)
     if source.startswith("<"):
@@ -160,7 +163,7 @@ def source(agent: Agent, pause: Pause | None, arguments: SourceArguments) -> Sou
 
 @handles("locations", LocationsArguments)
 def locations(agent: Agent, arguments: LocationsArguments) -> LocationsResponseBody:
-    """Return the place behind a location reference."""
+    """Return the source and line of a location reference."""
     found = agent.references.find(arguments.location_reference, "location reference")
     location = found.target
     if not isinstance(location, Location):

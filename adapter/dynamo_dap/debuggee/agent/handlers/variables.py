@@ -1,4 +1,4 @@
-"""Handles requests about variables, and those that evaluate expressions, on the held thread that they belong to."""
+"""Handles requests about variables, and requests that evaluate expressions. Runs on the held thread."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _dap_variable(
 
 
 def _mark(pause: Pause, variable: Variable, siblings: Children) -> str | None:
-    """Return the facts about a variable that VS Code's menu needs."""
+    """Return the mark of a variable by which VS Code shows the commands of its context menu; None for no mark."""
     value = variable.value
     is_tensor = value.children is not None and not value.lazy and value.children.is_of_tensor
     if siblings.are_traced_locals and pause.stop.history is not None and variable.evaluate_name is not None:
@@ -131,14 +131,14 @@ def _presentation_hint(value: Value, is_writable: bool) -> VariablePresentationH
 
 
 def _named_count(value: Value) -> int | None:
-    """Return the number of named children of a value with indexed ones, which a client pages."""
+    """Return the number of a value's named children, if it also has indexed ones: then a client reads pages."""
     if value.children is None or value.lazy or not value.children.indexed_count:
         return None
     return value.children.named_count
 
 
 def _indexed_count(value: Value) -> int | None:
-    """Return how many indexed children a value has, or None."""
+    """Return the number of a value's indexed children; None if there are none."""
     if value.children is None or value.lazy:
         return None
     return value.children.indexed_count or None
@@ -173,7 +173,7 @@ def set_variable(
 def changed_trace(
     agent: Agent, pause: Pause, change: Assignment | Jump, body: Callable[[Value], object]
 ) -> AnsweredLater:
-    """Change a held trace, and hold its thread at the change; ``body`` makes the answer from the new value."""
+    """Make a change in a separate trace, and hold the thread there; ``body`` makes the answer from the new value."""
 
     def begin(reply: Reply) -> None:
         def answer(value: Value) -> None:
@@ -229,7 +229,7 @@ def _pause_of_expression(agent: Agent, arguments: _OfExpression) -> Pause:
 
 
 def _frame(agent: Agent, arguments: _OfExpression) -> Frame:
-    """Return a request's frame, by default the program's globals."""
+    """Return the frame that a request names, else a frame of the program's globals."""
     return GlobalsFrame(agent.print) if arguments.frame_id is None else agent.references.frame(arguments.frame_id)[0]
 
 
@@ -287,7 +287,7 @@ def completions(agent: Agent, pause: Pause, arguments: CompletionsArguments) -> 
 
 
 def _reporting_exceptions(work: Callable[[], T]) -> T:
-    """Run the user's expression; report its exception as the user's, not as an error of ours."""
+    """Run ``work``, which evaluates the user's expression; report its exception as the user's, not the debugger's."""
     try:
         return work()
     except (ChangesTrace, EvaluationError, WriteRefused, Interrupted):
