@@ -83,10 +83,10 @@ export function registerConfigurations(extensionPath: string, schemas: Configura
             vscode.DebugConfigurationProviderTriggerKind.Initial,
         ),
         vscode.commands.registerCommand("dynamo.askModule", () =>
-            vscode.window.showInputBox({ prompt: vscode.l10n.t("Module to debug, as after python -m"), placeHolder: "package.module" }),
+            vscode.window.showInputBox({ prompt: vscode.l10n.t("Module to debug, as after python -m"), placeHolder: "package.module", ignoreFocusOut: true }),
         ),
         vscode.commands.registerCommand("dynamo.askPort", () =>
-            vscode.window.showInputBox({ prompt: vscode.l10n.t("Port that the program gave to dynamo_dap.listen()"), placeHolder: "5678" }),
+            vscode.window.showInputBox({ prompt: vscode.l10n.t("Port that the program gave to dynamo_dap.listen()"), placeHolder: "5678", ignoreFocusOut: true }),
         ),
     );
 }

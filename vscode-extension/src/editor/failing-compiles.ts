@@ -136,7 +136,7 @@ async function askedCheck(): Promise<string | undefined> {
     ];
     const chosen = await vscode.window.showQuickPick(checks, { title: vscode.l10n.t("How can a correct run be recognized?") });
     if (chosen !== undefined && chosen.check === undefined) {
-        return vscode.window.showInputBox({ prompt: vscode.l10n.t("Expression over the names of the program"), placeHolder: "torch.allclose(result, expected)" });
+        return vscode.window.showInputBox({ prompt: vscode.l10n.t("Expression over the names of the program"), placeHolder: "torch.allclose(result, expected)", ignoreFocusOut: true });
     }
     return chosen?.check;
 }

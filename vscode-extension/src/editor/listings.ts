@@ -52,6 +52,7 @@ async function patchInstruction(): Promise<string | undefined> {
         title: vscode.l10n.t("Patch This Instruction"),
         prompt: vscode.l10n.t("Instruction for later calls. Separate several with ';'. 'NOP' does nothing, 'swap' exchanges it with the next one. '12: NOP' patches instruction 12 of the listing."),
         value: disassembled.instructions[0]?.instruction.replace(/ {3}\[patched, .*$/u, "") ?? "",
+        ignoreFocusOut: true,
     });
     if (!instruction) {
         return undefined;

@@ -42,7 +42,13 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
     }
     const editor = vscode.window.activeTextEditor;
     const selected = editor === undefined ? "" : editor.document.getText(editor.selection);
-    const expression = await vscode.window.showInputBox({ title: vscode.l10n.t("View Tensor"), prompt: vscode.l10n.t("An expression in the selected frame"), value: selected });
+    const expression = await vscode.window.showInputBox({
+        title: vscode.l10n.t("View Tensor"),
+        prompt: vscode.l10n.t("An expression in the selected frame"),
+        value: selected,
+        // A page that was open before may take the focus back late, which would close the box.
+        ignoreFocusOut: true,
+    });
     if (expression?.trim()) {
         try {
             new TensorViewer(extension, expression.trim(), await evaluated(expression.trim(), frame), expression.trim());
