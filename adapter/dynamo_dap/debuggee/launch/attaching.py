@@ -26,7 +26,7 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
         The host and port that clients attach to.
 
     Raises:
-        ValueError: an address beyond this machine without an ``access_token``.
+        ValueError: other machines can reach the address, and there is no ``access_token``.
         RuntimeError: this process is listening already.
         OSError: the address cannot be bound, or the token cannot be written.
     """
@@ -38,10 +38,10 @@ def connect(address: tuple[str, int] | int | None = None, *, access_token: str |
 
     Does nothing if this process already has a debugger.
 
-    ``access_token`` is the server's token; a random one is read from the server's file for programs of its user.
-    Without an address, connect to the server in the environment variable ``DYNAMO_DAP_CONNECT``, and return when the
-    breakpoints are set. Without that variable do nothing. If no debugger is there, report it on stderr, and let the
-    program run on.
+    ``access_token`` is the server's token. Without it, the token is read from the file that the server writes for
+    programs of the same user. Without an address, connect to the server in the environment variable
+    ``DYNAMO_DAP_CONNECT``, and return when the breakpoints are set. If the variable is not set, do nothing. If no
+    debugger is there, report that on stderr, and let the program run on.
 
     Raises:
         PermissionError: no token is known for that address, or the server refuses the token.
@@ -85,11 +85,12 @@ def breakpoint() -> None:
 def describe(function: Callable[..., object] | None = None) -> str:
     """Describe a function's cache entries as text: guards, code, graphs, resume functions.
 
-    ``function`` may be compiled or not, a method, or a module; without one all functions are described. Nothing is
-    changed. Without a debug session, graphs and counts of calls are known only from the first call of ``describe`` on.
+    ``function`` is a function, a method or a module, compiled or not; without it, all functions are described. The
+    call changes nothing. Without a debug session, graphs and counts of calls are known only from the first call of
+    ``describe`` on.
 
     Raises:
-        TypeError: that is not a function.
+        TypeError: ``function`` is something else.
     """
     # Imported only now: other programs pay nothing.
     from dynamo_dap.debuggee.launch.cache_report import describe as described

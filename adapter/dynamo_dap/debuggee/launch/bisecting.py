@@ -35,7 +35,7 @@ def run_bisected(program: Program, asked: BisectionRun) -> None:
 
 
 def _checked(expression: str | None) -> bool | None:
-    """Evaluate the user's own expression in the program's module, at its end."""
+    """Evaluate the user's check in the program's module, at the end of the program."""
     if expression is None:
         return None
     try:

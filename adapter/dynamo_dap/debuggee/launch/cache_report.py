@@ -1,7 +1,7 @@
 """Describes torch's cache entries, with facts from the record of compiles and the texts of guards.
 
-For a debug session, on the agent's reader thread; for ``dynamo_dap.describe``, on the program's thread that calls it;
-for ``dynamo-dap entries``, at the end of the program.
+In a debug session it runs on the agent's reader thread; for ``dynamo_dap.describe``, on the thread that calls that
+function; for ``dynamo-dap entries``, at the end of the program.
 """
 
 from __future__ import annotations

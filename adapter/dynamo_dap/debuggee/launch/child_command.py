@@ -1,6 +1,6 @@
 """Decides which child processes to debug, and rewrites their command lines to start under the debugger.
 
-Pure functions of commands and stacks. They run on the thread that starts the process.
+The functions only read commands and stacks. They run on the thread that starts the process.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
 def debugged_command(command: Sequence[Argument], entry: str, invitation_file: str) -> list[str] | None:
     """Return ``command`` with the script ``entry`` in front of its program.
 
-    None to leave it unchanged: it does not start Python, runs no user code, or reads its program from stdin. Scripts,
-    modules and workers of multiprocessing count as user code; other ``-c`` code does not.
+    Return None to leave a command unchanged: it does not start Python, runs no user code, or reads its program from
+    stdin. Scripts, modules and workers of multiprocessing count as user code; other ``-c`` code does not.
     """
     arguments = [os.fsdecode(argument) for argument in command]
     if not arguments or not _PYTHON.fullmatch(os.path.basename(arguments[0])):

@@ -52,7 +52,7 @@ from dynamo_dap.protocol.streams import SocketStream
 
 @dataclass(frozen=True)
 class _Choice:
-    """The session's choice for child processes; ``invitation_file`` None leaves them alone."""
+    """The session's choice for child processes: it debugs none of them if ``invitation_file`` is None."""
 
     invitation_file: str | None
     is_in_force: Callable[[], bool]
@@ -239,7 +239,7 @@ def _have_session(agent: Agent, offer: _Offer, rank: Rank | None) -> None:
 def _wait(agent: Agent, offer: _Offer) -> bool:
     """Wait until the session is configured or refused; return False if no debugger attached in time.
 
-    While a debugger is attached, the server may close its connection: the wait continues.
+    If the server closes its connection while a debugger is attached, the wait continues.
     """
     until: float | None = None
     was_attached = False
@@ -263,7 +263,7 @@ class _Offer:
 
 
 def _connect(invitation_file: str) -> _Offer | None:
-    """Connect to the server of the parent's session; return None if that has ended."""
+    """Connect to the server of the parent's session; return None if that session has ended."""
     try:
         with open(invitation_file, "rb") as file:
             invitation = msgspec.json.decode(file.read(), type=Invitation)

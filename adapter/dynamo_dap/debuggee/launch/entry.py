@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _import_bytecode() -> None:
-    """Import the package before a program's module could shadow it, and then free its name for that module."""
+    """Import the package ``bytecode`` before the program's own ``bytecode``, if any; then free the name for that."""
     known = set(sys.modules)
     import dynamo_dap.debuggee.bytecode.instructions
     import dynamo_dap.debuggee.patching.assembling  # noqa: F401  (imports the package, which is all it is for here)

@@ -93,7 +93,7 @@ class _Compiles(CompileObserver):
         self.declared: Sequence[DeclaredFunction] = ()
         self.count = 0
         self.broken: set[CodeType] = set()
-        """Functions whose graph breaks."""
+        """Functions that have a graph break."""
         self.is_over = False
         """Whether the program has ended; compiles of trials are only counted."""
         self._settings: dict[FrameCompile, contextlib.ExitStack] = {}

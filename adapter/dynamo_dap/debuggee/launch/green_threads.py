@@ -54,7 +54,7 @@ def _watch_eventlet(agent: Agent) -> None:
 
 
 def _leave(agent: Agent, what: str) -> None:
-    """End the session as at the end of the program, which runs on."""
+    """End the session as if the program had ended, and let the program run on."""
     if agent.client is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""Runs the user's program in a process of a server, or in its child: under the agent, or only recorded.
+"""Runs the user's program in a process that a server started, or in a child of it: under the agent, or only recorded.
 
 Runs on the main thread of the debugged process. The agent connects back to the server, authenticates with its token,
 and waits until the client has set its breakpoints.
@@ -180,7 +180,7 @@ def _begin_hashing(path: str) -> None:
 
 
 def _hashed_calls_of_process(path: str) -> Path:
-    """Return this process's file: ranks have the same name in each run."""
+    """Return this process's file. A rank's file has the same name in each run."""
     rank = own_rank()
     if rank is not None:
         return Path(f"{path.removesuffix(HASHED_SUFFIX)}.rank-{rank.number}{HASHED_SUFFIX}")
@@ -249,7 +249,7 @@ def _detach_client(agent: Agent) -> None:
     for step in steps:
         try:
             step()
-        except Exception as error:  # noqa: BLE001  (the program may have replaced what it uses)
+        except Exception as error:  # noqa: BLE001  (the program may have replaced what the step uses)
             # To the log: stderr belongs to the program.
             with contextlib.suppress(Exception):
                 log_problem(f"a part of the end of the program was not reported: {error}")
@@ -295,11 +295,11 @@ class _LaunchedReceiver(AgentReceiver):
             self._agent.configured.set()
             return
         if self._connection.is_closed_by_program:
-            # The program has closed all descriptors, which is its own business; the server reports it.
+            # The program has closed all descriptors. The server reports that.
             self._agent.detach_client()
             return
         if not self._agent.configured.is_set() and threading.main_thread().is_alive():
-            with contextlib.suppress(OSError):  # the server may have read it
+            with contextlib.suppress(OSError):  # stderr may have been a pipe to the server
                 sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")
             os._exit(1)
         self._agent.process.terminate()
@@ -335,7 +335,7 @@ def join(invitation: str) -> bool:
 
 
 def run_child(arguments: list[str]) -> None:
-    """Run the program of a child process. ``arguments``: the invitation, then as Python's own."""
+    """Run the program of a child process. ``arguments`` are the invitation, then Python's own arguments."""
     invitation, kind, *rest = arguments
     target, rest = (rest[0], rest[1:]) if kind in ("-c", "-m") else (kind, rest)
     if kind not in ("-c", "-m"):
@@ -351,7 +351,7 @@ def run_child(arguments: list[str]) -> None:
 
 
 def _run_as_child(program: Program, *, is_debugged: bool) -> None:
-    """Run the child process that has requested a session."""
+    """Run the program of a child process, which has requested a session."""
     if is_debugged:
         debugger = process_agent().eager_debugger
         if isinstance(debugger, DebugpyDebugger):

@@ -42,7 +42,7 @@ _lock = lock("listener", Level.PROCESS)
 
 
 def listen_for(agent: Callable[[], Agent], address: tuple[str, int] | int, access_token: str | None) -> tuple[str, int]:
-    """Let a debugger attach to the ``agent``, made when the address has been bound; see ``attaching.listen``."""
+    """Let a debugger attach to ``agent()``, which is made once the address is bound; see ``attaching.listen``."""
     global _listening, _listener
     host, port = ("127.0.0.1", address) if isinstance(address, int) else address
     if access_token is None and not is_loopback(host):
@@ -54,7 +54,7 @@ def listen_for(agent: Callable[[], Agent], address: tuple[str, int] | int, acces
         token = access_token or secrets.token_urlsafe(32)
         bound = listener.getsockname()
         try:
-            # Before anyone can connect, because a client then looks for the token.
+            # Write the file before a client can connect, since the client reads the token from it.
             token_file = write_token_file(bound[0], bound[1], token)
             _begin_to_listen(listener, token_file)
         except OSError:
@@ -67,12 +67,12 @@ def listen_for(agent: Callable[[], Agent], address: tuple[str, int] | int, acces
 
 
 def is_listening() -> bool:
-    """Return whether a debugger can attach by itself."""
+    """Return whether this process accepts debuggers after ``listen_for``."""
     return _listening is not None
 
 
 def listen_privately(agent: Agent) -> tuple[str, int, str]:
-    """Allow attaching; return a host and port of this machine, and the required token."""
+    """Let a debugger of this machine attach; return host, port, and the required token."""
     global _private_listener
     _close_listeners_in_forks()
     _private_listener = listener = listen_locally()
@@ -147,7 +147,7 @@ class _Acceptor:
             connection = Connection(SocketStream(connected), "server", is_trusted=False)
             receiver = _ListeningReceiver(connection, self._token, self._agent)
             connection.start(receiver)
-        except (OSError, RuntimeError):  # it is gone already, or no thread can be started for it
+        except (OSError, RuntimeError):  # the client is gone already, or no thread can be started for it
             connected.close()
             return
         self._unauthenticated.append((time.monotonic() + _PATIENCE, receiver))
@@ -177,7 +177,7 @@ class _ListeningReceiver(AgentReceiver):
 
     @property
     def is_known(self) -> bool:
-        """Whether it has shown the token, or has closed."""
+        """Whether the client has shown the token, or the connection is closed."""
         return self._is_client or self._is_closed
 
     def cut_off(self) -> None:

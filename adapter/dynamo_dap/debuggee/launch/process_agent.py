@@ -73,7 +73,7 @@ def note_server(server: NamedServer) -> None:
 
 
 def session_entries() -> EntryReader | None:
-    """Return torch's cache entries by the present session; None without a session."""
+    """Return the present session's reader of cache entries; None without a session."""
     return _agent.cache_entries if _agent is not None and _agent.client is not None else None
 
 
@@ -177,7 +177,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
         # debugpy calls it for each function with a breakpoint. Dynamo would skip this generator, but count it.
         never_compile(dis.findlinestarts)
-        # Add it before the engines, so that the record contains an event before a thread stops for it.
+        # Add the recorder before the engines: an event must be in the record before a thread stops for it.
         recorder = make_recorder(
             agent.compiles_changed,
             lambda: agent.options.record,

@@ -98,7 +98,7 @@ class _KeptProfile:
         self._lock = lock("profile", Level.PROCESS)
 
     def write(self) -> None:
-        """Write it, unless that would take more than a tenth of the time."""
+        """Write the profile so far, unless writing would take more than a tenth of the time."""
         began = time.perf_counter()
         process = sys.modules.get("multiprocessing.process")
         if began < self._next or process is None or process.parent_process() is None:

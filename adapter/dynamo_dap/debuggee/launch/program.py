@@ -64,7 +64,7 @@ def run(
             raise
         uncaught = error
     if uncaught is not None:
-        # Outside the handler: otherwise sys.excepthook would see it as the context of its own exceptions.
+        # Outside the handler: otherwise sys.excepthook would see the error as the context of its own exceptions.
         _end_with(uncaught)
 
 
@@ -186,7 +186,7 @@ def _prepare(program: Program) -> types.CodeType:
 
 
 def _restore_command_line(program: Program) -> None:
-    """Let ``sys.orig_argv`` start this program again, as programs do with other options."""
+    """Make ``sys.orig_argv`` a command that starts this program again: programs run it with other options."""
     for index, argument in enumerate(sys.orig_argv):
         if argument == ENTRY:
             own = sys.orig_argv[:index]
@@ -227,7 +227,7 @@ def _code_of_file(path: str) -> types.CodeType:
 
 
 def _code_of_module(name: str | None) -> types.CodeType:
-    """Find a module, or (None) the ``__main__`` of the first directory on ``sys.path``."""
+    """Return a module's code; without a name, that of ``__main__`` in the first directory on ``sys.path``."""
     # runpy has no public function that finds a module without running it.
     private: Any = runpy
     try:

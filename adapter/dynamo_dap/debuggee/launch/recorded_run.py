@@ -2,8 +2,8 @@
 
 The interpreter's functions that start processes are wrapped for the life of this process. A child in which Python runs
 the user's program starts with ``entry.py --child``, and gets the ``RecordedRun`` instead of a debugger's invitation. A
-worker of multiprocessing's fork server gets it with its preparation data; other forks inherit the recorder. Runs on
-whichever thread starts a process.
+worker of multiprocessing's fork server gets the ``RecordedRun`` with its preparation data; other forks inherit the
+recorder. Runs on whichever thread starts a process.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def record_process(
 ) -> None:
     """Record this process, which has imported Dynamo, to its end; ``report`` gets problems, as text for the user.
 
-    Once: a worker of pytest may be a recorded child already.
+    A second call does nothing: a worker of pytest may be a recorded child already.
     """
     global _is_recorded
     if not _is_recorded:
@@ -184,7 +184,7 @@ class _File:
         """Called when the process ends."""
         self._writer: RecordWriter | None = None
         self._process = -1
-        # Relative paths and the folder's name refer to the program's first folder.
+        # Relative paths and the folder's name refer to the folder in which the program started.
         self._cwd = Path.cwd()
         self._folder = records_folder(self._cwd)
         self._has_ended = False
@@ -231,7 +231,7 @@ class _File:
 
 _LAST = -100
 _KEPT_WHOLE = 1000
-"""Compiles whose nodes and guards a session keeps: some kilobytes each, and the file has all."""
+"""How many compiles a session keeps with their nodes and guards: kilobytes each, and the file has all of them."""
 
 
 def _started(cwd: Path) -> Started:

@@ -25,7 +25,7 @@ def debugpy_has_started() -> None:
 
 
 def watch_launches(agent: Agent) -> None:
-    """Inspect launches of compiled kernels. Triton has been imported."""
+    """Watch launches of compiled kernels, once the program has imported Triton."""
     global _programs
     if _programs is None:
         _programs = KernelPrograms(agent)

@@ -44,7 +44,7 @@ def _arguments(code: CodeType) -> tuple[str, ...]:
 
 
 class VariedInputs:
-    """The inputs of one compiled call, of which some change."""
+    """The inputs of one compiled call, some of which change."""
 
     def __init__(
         self, code: CodeType, names: Mapping[str, object], call: CompiledCall | None, varied: Iterable[str]

@@ -1,7 +1,7 @@
 """Keeps a distributed job alive while one of its ranks is held: the other ranks wait longer than their timeout.
 
 Runs in every rank of a debugged job, also in ranks without a debugger. A thread of the debugger reports waits that
-exceed the program's timeout. It ends with the session; process groups then get the program's timeout again.
+exceed the program's timeout. The thread ends with the session; process groups then get the program's timeout again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _END = 5.0
 
 
 def wait_for_held_ranks(is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
-    """Make this process wait for other ranks without limit while it ``is_in_force``; ``report`` to the user."""
+    """Make this process wait much longer for other ranks while ``is_in_force()``. ``report`` shows the user a text."""
     watch = Watch(is_in_force, report)
     group_timeouts.stretch(is_in_force, watch.take, lambda: log_exception(_DOING))
 

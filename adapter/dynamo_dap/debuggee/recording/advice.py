@@ -22,9 +22,9 @@ def failed_guard_line(failure: Failure) -> str:
 
 
 def advice_about(compiling: FrameCompile, failures: Sequence[Failure]) -> list[str]:
-    """Return advice against a recompile, judged by the values of all earlier compiles and of this call.
+    """Return advice about the failed guards of the newest compile, judged by the values of all earlier compiles.
 
-    Only the newest compile counts: older ones still refuse a size that the newest one made dynamic.
+    Guards that only older compiles failed do not count: they refuse sizes that the newest compile made dynamic.
     """
     name = name_of_compile(compiling)
     failed = [guard_failure(failure, compiling.frame) for failure in failures]

@@ -89,7 +89,7 @@ def stages_body(explored: Sequence[Explored], compile_id: str | None, source_of:
     """Return the body of ``dynamoStages``.
 
     Raises:
-        NoSuchCompile: there is none; the text says which exist.
+        NoSuchCompile: the compile was not explored; the text says which were.
     """
     found = [one for one in explored if compile_id in (None, one.id)]
     if compile_id is not None and not found:
@@ -156,7 +156,7 @@ def graph_body(record: Record, compile_id: str, index: int) -> tuple[GraphBody, 
     """Return the body of ``dynamoGraph`` and the readable code.
 
     Raises:
-        NoSuchCompile: there is none; the text says which exist.
+        NoSuchCompile: the compile or the graph is unknown; the text says which exist.
     """
     compiled, graph = record.read(lambda record: _graph(record, compile_id, index))
     return graph_answer(graph, compiled, compile_id, is_final=True)

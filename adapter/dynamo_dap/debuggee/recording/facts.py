@@ -79,7 +79,7 @@ _PARTS = 4000
 _DISTRIBUTED = "/distributed/"
 
 GuardTexts = Callable[[TracedFrame], Sequence[tuple[str, GuardFacts | ShapeGuardFacts]]]
-"""Writes a trace's guards so far: each one's expression and facts."""
+"""Returns a trace's guards so far: the expression and the facts of each."""
 
 
 def text_of(text: str, maximum: int) -> str:
@@ -185,7 +185,7 @@ def graph(index: int, name: str, fx_graph: Any) -> Graph:
 
 
 def _place_of(node: FxNode) -> TorchPlace | None:
-    """Return the user's innermost line; for a collective, a traced function of torch makes the node."""
+    """Return the user's innermost line; for a collective, skip the traced functions of torch that make the node."""
     places = [place for place, _ in user_places(node)]
     if places and is_torch_file(places[-1].path) and _DISTRIBUTED in places[-1].path:
         places = [place for place in places if not is_torch_file(place.path)] or places
@@ -233,7 +233,7 @@ def sharding(compiling: FrameCompile) -> Sharding | None:
 def guard_failure(failure: Failure, frame: object, objects: ObjectNumbers | None = None) -> GuardFailure:
     """Return the failed guard of an earlier compile, for the call that ``frame`` is about to run.
 
-    ``objects`` numbers what failed guards on an object's identity or type.
+    ``objects`` numbers the objects that failed guards on identity or type.
     """
     then, now = expected_and_actual_texts(failure, frame) if frame is not None else (None, None)
     refused = NOT_KNOWN if frame is None or objects is None else refused_object(failure, frame)

@@ -1,9 +1,9 @@
 """Names a compiled function alike in every command: by the function that a decorator wraps, not by the wrapper.
 
 The name is ``LlamaForCausalLM.forward`` where Dynamo compiles ``can_return_tuple.<locals>.wrapper``. A wrapper's
-captured variables contain the function that it will call. A resume function has none, so its wrapper's last called
-function is noted, as long as the wrapper's code lives. Runs on threads that compile or run compiled code. It runs no
-code of the program.
+captured variables contain the function that it will call. A resume function captures none, so this module notes the
+function that each wrapper called last, as long as the wrapper's code lives. Runs on threads that compile or run
+compiled code. It runs no code of the program.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class Recorder(CompileObserver):
         self._in_progress.clear()
 
     def problems(self) -> list[str]:
-        """Return a sentence for each thing that this torch does not report."""
+        """Return a sentence for each kind of event that this torch does not report."""
         return HOOKS.problems(EVENTS)
 
     def note_profile(self, functions: list[ProfiledFunction]) -> None:
@@ -353,7 +353,7 @@ class Recorder(CompileObserver):
             self._take(Recompiled(recorded.id, failures))
 
     def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
-        """Record that the function runs eagerly from now on."""
+        """Record that calls of the function which match no earlier compile run eagerly from now on."""
         if (recorded := self._recorded(compiling)) is not None:
             self._take(LimitReached(recorded.id, limit))
 

@@ -71,7 +71,7 @@ def values_of(trace: Trace) -> list[TracedValue]:
 def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[TracedValue]:
     begin = place_of_code(traced.code)
     for name, tracker in traced.parameters.items():
-        # Dynamo names the arguments of functions that it makes.
+        # Leave out Dynamo's names for arguments of functions that it makes.
         if name.isidentifier() and not name.startswith("__"):
             yield _value(frame, name, tracker, begin, is_parameter=True)
     for (name, place), trackers in traced.stored.items():

@@ -285,7 +285,7 @@ class Modules(Family):
         return f"<module {instance_dictionary(value).get('__name__', '?')}>"
 
     def type_name(self, value: types.ModuleType) -> str:
-        """Return ``module``, also for modules that made themselves a class."""
+        """Return ``module``, also for a module with a class of its own."""
         return "module"
 
     def children(self, value: types.ModuleType, expression: str | None, view: View) -> Children | None:

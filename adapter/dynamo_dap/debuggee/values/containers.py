@@ -102,7 +102,7 @@ class Sequences(Family):
         return items_text(opening, _previews(self.base.__iter__(value), width, depth, view), count, closing, width)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
-        """Return the items by index, and what a subclass stores beside them."""
+        """Return the items by index, and the attributes that a subclass stores."""
         count = self.base.__len__(value)
         plain = type(value) is self.base
         if plain and not count:
@@ -230,7 +230,7 @@ class Dictionaries(Family):
         return items_text(opening, parts, count, closing, width)
 
     def children(self, value: object, expression: str | None, view: View) -> Children | None:
-        """Return the items by key, in pages, and what a subclass stores beside them."""
+        """Return the items by key, in pages, and the attributes that a subclass stores."""
         count = _length(value)
         if not count and type(value) is dict:
             return None

@@ -44,7 +44,7 @@ class Family:
         return f"<{qualified_name_of(type(value))} object>"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
-        """Return what is below the value; ``expression`` evaluates to the value in a watch, or is None."""
+        """Return the value's children; ``expression`` evaluates to the value in a watch, or is None."""
         return None
 
     def location(self, value: Any) -> Location | None:
@@ -110,10 +110,10 @@ def _find(cls: type) -> Family:
 
 
 class View:
-    """Shows values, and what is below them, in one way.
+    """Decides how values and their children are shown.
 
-    This one shows what objects hold. While Dynamo traces, objects have pending changes, which the view of a trace shows
-    as applied.
+    This class shows objects as they are. While Dynamo traces, objects have pending changes, which the subclass for
+    traces shows as applied.
     """
 
     def value(self, value: object, expression: str | None = None) -> Value:
@@ -141,7 +141,7 @@ class View:
         return family_of(seen).present(seen, expression, self)
 
     def little_data(self, value: object) -> str | None:
-        """Return the elements of a small tensor's representation; None if they are not at hand."""
+        """Return the elements of an object that represents a small tensor; None if they are not at hand."""
         return None
 
     def data_range(self, value: object) -> str | None:
@@ -158,7 +158,7 @@ class View:
 
 
 PLAIN = View()
-"""Shows what objects hold, and nothing else."""
+"""Shows objects as they are."""
 
 
 def present(value: object, expression: str | None = None) -> Value:

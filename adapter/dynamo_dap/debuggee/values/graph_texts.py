@@ -1,7 +1,7 @@
 """Writes FX graphs as Python: a node as a line, a graph as a function, its inputs as the user would write them.
 
-``self.fc.weight`` stands where Dynamo has ``l_self_modules_fc_parameters_weight_``. Runs on the tracing thread, or on
-any thread for a finished graph.
+They show ``self.fc.weight`` where Dynamo writes ``l_self_modules_fc_parameters_weight_``. Runs on the tracing thread,
+or on any thread for a finished graph.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class GraphTexts:
         self.names = names_of_inputs(graph) if names is None else names
 
     def name(self, node: Node) -> str:
-        """Return the node's name, for an input as the user wrote it."""
+        """Return the node's name; for an input, as the user wrote it."""
         return self.names.get(node) or str(node.name)
 
     def node(self, node: Node) -> str:
@@ -155,7 +155,7 @@ def example_text(example: object) -> str:
 
 
 def graph_text(graph: Graph, name: str, texts: GraphTexts | None = None) -> str:
-    """Return a graph as readable Python: one line a node, under the user's line it came from."""
+    """Return a graph as readable Python: one line for each node, below the user's line that made the node."""
     return "\n".join(line for line, _ in graph_lines(graph, name, texts or GraphTexts(graph))) + "\n"
 
 

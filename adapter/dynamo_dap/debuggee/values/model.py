@@ -121,7 +121,7 @@ class Variable:
 
 
 class Watchable(Protocol):
-    """What a data breakpoint can watch."""
+    """A variable, or a part of an object, that a data breakpoint can watch."""
 
     @property
     def name(self) -> str:
@@ -146,7 +146,7 @@ class Children(ABC):
     are_traced_locals: ClassVar[bool] = False
     """Whether they are locals of a traced function, which may have a history."""
     takes_long: ClassVar[bool] = False
-    """Whether the user asks for work that may take long: no time limit interrupts it."""
+    """Whether the user knows that computing them may take long: no time limit interrupts it."""
 
     def can_write(self, name: str) -> bool:
         """Return whether ``write`` can set the child ``name``. Clients offer to set no other child."""
@@ -239,7 +239,7 @@ class Followed(Children):
         tensor: Callable[[], Tensor] | None = None,
         first: Callable[[], Sequence[Variable]] = tuple,
     ) -> None:
-        """Show ``first``, ``children`` and ``others``, in this order; ``tensor`` is None if ``children`` has it."""
+        """Show ``first``, ``children`` and ``others``, in this order. ``tensor`` is None if ``children`` returns it."""
         self._first = Deferred(first)
         self._children = children
         self._others = Deferred(others)
@@ -278,7 +278,7 @@ class ScopeOfFrame:
     children: Children
     presentation_hint: str | None = None
     expensive: bool = False
-    """Not opened by itself in the IDE."""
+    """Whether the IDE waits until the user opens it."""
     source: VirtualSource | None = None
     """The scope as a document: the whole graph, all guards."""
 

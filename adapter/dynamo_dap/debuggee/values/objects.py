@@ -1,4 +1,4 @@
-"""Shows objects of the user's classes by what they store, without running their code.
+"""Shows objects of the user's classes by their stored attributes, without running their code.
 
 Attributes come from ``__dict__`` and ``__slots__``; properties are not read and ``__repr__`` is not called. Runs on the
 held thread.
@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.values.type_facts import (
 
 
 def stored_attributes(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of what the object stores: slots, then its ``__dict__``."""
+    """Yield name and value of each attribute that the object stores: slots, then its ``__dict__``."""
     yield from slots_of(value)
     for name, attribute in list(instance_dictionary(value).items()):
         if type(name) is str:
@@ -40,7 +40,7 @@ _NOTHING = object()
 
 
 def stored_attribute(value: Any, name: str, missing: object) -> Any:
-    """Return the attribute that ``value`` or its class stores, methods bound; ``missing`` for none or a property."""
+    """Return the attribute that ``value`` or its class stores, methods bound; ``missing`` if none, or a property."""
     for slot, stored in slots_of(value):
         if slot == name:
             return stored
@@ -86,7 +86,7 @@ def attribute_variable(name: str, value: object, expression: str | None, view: V
 
 
 def class_variable(value: object, expression: str | None, view: View) -> Variable:
-    """Return the object's class as its last child: it leads to its methods, constants and definition."""
+    """Return the object's class as a child: it leads to methods, constants and the definition."""
     path = f"type({expression})" if expression else None
     return Variable("class", view.value(type(value), path), path)
 
@@ -160,7 +160,7 @@ class Classes(Family):
         return qualified_name_of(type(value))
 
     def children(self, value: type, expression: str | None, view: View) -> Children | None:
-        """Return what the class itself defines, in pages, then its bases."""
+        """Return the bases, then what the class itself defines, in pages."""
         if not is_python_class(value):
             return None
 

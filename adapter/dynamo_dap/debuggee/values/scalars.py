@@ -35,7 +35,7 @@ class Integers(Family):
     """Integers, and subclasses of ``int`` by their integer value."""
 
     def text(self, value: int, width: int, depth: int, view: View) -> str:
-        """Return the digits, or how many bits there are."""
+        """Return the digits; for a huge number, how many bits it has."""
         bits = int.bit_length(value)
         text = int.__repr__(value) if bits <= _LONG_INTEGER else f"<int of {bits} bits>"
         return text if type(value) is int else f"{qualified_name_of(type(value))}({text})"
@@ -182,7 +182,7 @@ class ArrayScalars(Family):
 
 @family_for(range)
 class Ranges(Family):
-    """Ranges: their three numbers, and the numbers in them."""
+    """Ranges, by start, stop and step."""
 
     def text(self, value: range, width: int, depth: int, view: View) -> str:
         """Return ``range(start, stop)``."""

@@ -65,7 +65,7 @@ def _default_selection(dimensions: int, shown: int) -> list[int | None]:
 
 
 def elements(reader: TensorReader, arguments: TensorArguments) -> tuple[list[list[str]], list[int] | None, int | None]:
-    """Return the texts of a page. If rows are sorted or filtered, also return their indices and number."""
+    """Return the texts of a page. If rows are sorted or filtered, also return their indices, and how many there are."""
     index, sizes = selected(reader.shape, arguments.selection, 2)
     if not math.prod(reader.shape):
         return [], None, None

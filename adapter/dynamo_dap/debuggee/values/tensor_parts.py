@@ -325,7 +325,7 @@ class _Total:
         return {name: _index(number, shape) for name, number in self._places.items()}
 
     def empty_histogram(self, dtype: str) -> TensorHistogram | None:
-        """Return the intervals; few whole numbers get one each."""
+        """Return the intervals; in a small range of whole numbers, one for each number."""
         if not self.finite or not math.isfinite(self.high - self.low):
             return None
         if _is_whole_number(dtype) and self.high - self.low < _BINS and self._is_exact:
@@ -445,7 +445,7 @@ def _tile(index: tuple[object, ...], number: int | None) -> Part:
 
 
 class _Map:
-    """A heat map: each point the mean of the finite elements of its block, marked where one is not finite."""
+    """A heat map. A point is the mean of the finite elements of its block, marked if an element is not finite."""
 
     def __init__(self, numbers: Tensor, row_block: int, column_block: int) -> None:
         torch = sys.modules["torch"]

@@ -33,7 +33,7 @@ def search(chunks: Iterable[Tensor], text: str, after: int, dtype: str) -> tuple
     positions count them.
 
     Raises:
-        EvaluationError: nothing matches, or it cannot be searched; the text says why.
+        EvaluationError: no element matches, or the search takes too long; the text says which.
     """
     matches = condition(text, dtype)
     deadline = time.monotonic() + _MOST_SECONDS

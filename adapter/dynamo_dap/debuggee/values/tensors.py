@@ -212,7 +212,7 @@ class TensorChildren(Children):
     """Metadata and lazy statistics by name, elements (rows) by index."""
 
     def __init__(self, tensor: Tensor, expression: str | None, view: View) -> None:
-        """Evaluate ``expression`` to the tensor in a watch; show what is below it by ``view``."""
+        """Show the children of ``tensor``, which ``expression`` gives in a watch, by ``view``."""
         self._tensor = tensor
         self._view = view
         self._expression = expression
@@ -247,7 +247,7 @@ class TensorChildren(Children):
         return count + 2 + has_gradient + (len(STATISTICS) if self._dimensions else 1)
 
     def named(self) -> Sequence[Variable]:
-        """Return metadata, autograd's part, lazy statistics, and attributes that the program added.
+        """Return metadata, autograd's facts, lazy statistics, and attributes that the program added.
 
         The value of a tensor without dimensions comes first.
         """
@@ -481,7 +481,7 @@ class ArrayChildren(Children):
     """Metadata and lazy statistics by name, elements (rows) by index."""
 
     def __init__(self, array: Any, expression: str | None, view: View) -> None:
-        """Evaluate ``expression`` to the array in a watch; show what is below it by ``view``."""
+        """Show the children of ``array``, which ``expression`` gives in a watch, by ``view``."""
         self._view = view
         self._array = array
         self._expression = expression

@@ -1,4 +1,4 @@
-"""Shows values of Triton kernels in its interpreter: blocks, pointers, masks, constants, the running program.
+"""Shows values of kernels in Triton's interpreter: blocks, pointers, masks, constants, the running program.
 
 Triton is never imported here. Runs on the held thread.
 """
