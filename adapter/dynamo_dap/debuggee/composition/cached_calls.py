@@ -82,7 +82,7 @@ class CachedCallStops:
         return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data_in_traces)
 
     def would_judge(self, breakpoint: LineBreakpoint) -> bool:
-        """Return whether cached calls look at the condition of ``breakpoint``, too."""
+        """Return whether cached calls evaluate the condition of ``breakpoint``, too."""
         return breakpoint.mode is None and self.are_wanted()
 
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
@@ -296,7 +296,7 @@ class CachedCallStops:
             return False
 
     def _report_not_valid(self, call: CachedCall, problem: NotValid | None) -> None:
-        """Report, once per cause, that this call does not compute what its code says."""
+        """Report, once per cause, that the cache entry is not valid for this call."""
         if problem is None:
             return
         name = name_of_call(call)
@@ -387,9 +387,9 @@ class TracedCall:
         if before is not None and before.kept is not None:
             self.take(before.kept)
         self.visits: list[Visit] = []
+        """Predictions for the breakpoints that each call reaches, in order."""
         self._keys: list[VisitKey] = []
-        """The version of ``visits``."""
-        """What the breakpoints that each call reaches do, in order."""
+        """The key of each item of ``visits``."""
         self.visited = 0
         """How many breakpoints each call reaches."""
         self.must_be_traced = False

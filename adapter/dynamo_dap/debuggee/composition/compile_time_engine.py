@@ -197,7 +197,7 @@ class CompileTimeEngine:
         return self._host.should_stop(list(entries), lambda: TracedFunction(point.frame, address, {}, self._host))
 
     def _progress_of(self, frame: TracedFrame, run: TraceRun) -> TraceProgress:
-        # Do not keep it alive: it refers to the call's inputs.
+        # Do not keep the attempt alive: it refers to the call's inputs.
         if self._progress is None or self._attempt is None or self._attempt() is not frame.attempt:
             self._attempt = weakref.ref(frame.attempt)
             self._progress = self._stops.visits.of(frame, stops=run.stops)
@@ -311,7 +311,7 @@ class CompileTimeEngine:
         return None
 
     def listing_of(self, code: types.CodeType) -> None:
-        """Return None: generated code belongs to the other engine."""
+        """Return None: generated code belongs to the run-time engine."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
         """List traced instructions; None if the address is not of traced code. Runs on any thread."""

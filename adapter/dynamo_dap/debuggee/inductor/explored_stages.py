@@ -2,8 +2,8 @@
 
 While stages are explored, torch's functions that a graph passes through are wrapped. Meanwhile torch notes the origin
 of each node (``provenance_tracking_level``), and does not use its caches: a cached graph passes through no stage.
-Wrappers run on the compiling thread, or on the thread that first runs a backward pass. The original always runs,
-even if ours fails.
+Wrappers run on the compiling thread, or on the thread that first runs a backward pass. A wrapped function always runs,
+even if its wrapper fails.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class StageObserver:
     """Takes what each stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
 
     def pre_grad(self, before: Callable[[], str], graph: Graph) -> None:
-        """Take ``graph``, which pre-grad passes have changed; ``before`` is what ``look`` returned for it."""
+        """Take ``graph``, which pre-grad passes have changed; ``before`` returns the result of ``look`` for it."""
 
     def look(self, graph: Graph) -> Any:
         """Describe a graph before passes change it; the method for the changed graph gets the result."""
@@ -201,7 +201,7 @@ def described_input(placeholder: Node) -> tuple[str, Any] | None:
 
 
 class ExploredStages:
-    """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
+    """The wrappers. One for the process; ``install`` and ``remove`` run on any thread."""
 
     def __init__(self, observer: StageObserver) -> None:
         """Install nothing yet."""

@@ -41,8 +41,8 @@ WRITING = Feature("stopping when Inductor writes code for a line", f"{_SCHEDULER
 
 TRACES, PUTS_IN, TAKES_OUT, CHANGED, LOWERS, FUSES, WRITES = (
     "AOTAutograd traces",
-    "a pass puts in",
-    "a pass takes out",
+    "a pass inserts",
+    "a pass removes",
     "a pass has changed",
     "Inductor lowers",
     "Inductor fuses",
@@ -67,7 +67,7 @@ class Work:
 
 
 class LoweringHooks:
-    """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
+    """The wrappers. One for the process; ``install`` and ``remove`` run on any thread."""
 
     def __init__(self, on_work: Callable[[Work], None]) -> None:
         """Call ``on_work`` before each piece of work."""
@@ -218,7 +218,7 @@ class _Changes:
 
 
 def _form(value: Any) -> object:
-    """Return a key that stays equal while a node computes the same, on any operands."""
+    """Return a key that stays equal while a node does the same operation, on whichever operands."""
     if hasattr(value, "op") and hasattr(value, "all_input_nodes"):
         return value.target, _form(value.args), _form(value.kwargs)
     if isinstance(value, list | tuple):

@@ -170,7 +170,7 @@ class _WorkFrame(Frame):
         return Position(max(1, self._line))
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """Return what expressions can use."""
+        """Return the scope with the names that expressions can use."""
         shown = [Variable(name, present(value, name), name) for name, value in self._names.items()]
         return (ScopeOfFrame("Locals", Fixed(tuple(shown)), "locals"),)
 

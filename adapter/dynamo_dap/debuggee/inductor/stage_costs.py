@@ -39,7 +39,7 @@ COPIES = Feature("why Inductor copies an operand", _COPY, _GRAPH)
 
 _NOTHING_IN_COMMON = "no shared data"
 MAXIMUM_REASONS = 12
-"""Of one operation."""
+"""The most reasons of one operation."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Reasons:
     def of_fused(self, members: Sequence[str], holder: dict[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the operations that one was not fused with, and why.
 
-        ``holder`` maps each operation to its fused one.
+        ``holder`` maps each operation to the fused operation that contains it.
         """
         own = set(members)
         seen: set[tuple[str, str]] = set()

@@ -138,7 +138,7 @@ class StageDocuments:
         name = str(node.name)
         found = [part for way in made_from(node) if (part := self._nearest(way)) is not None]
         if previous is not None and self._graphs[previous][1].get(name) == str(node.op):
-            # It existed before the passes, and may have replaced other nodes.
+            # The node existed before the passes, and may have replaced other nodes.
             found = [f"{previous}:{name}", *found]
         if found or node.op != "call_function":
             return list(dict.fromkeys(found))
@@ -195,7 +195,7 @@ class StageDocuments:
         return f"{fused} ({shown})" if shown else fused
 
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> list[Document]:
-        """Note which nodes the backward pass gets saved, and which it recomputes."""
+        """Note which nodes are saved for the backward pass, and which it recomputes."""
         facts = (
             ("forward", {name: {"saved": size} for name, size in saved.items()}),
             ("backward", {name: {"recomputed": size} for name, size in recomputed.items()}),
@@ -295,7 +295,7 @@ class StageDocuments:
         return [each for each in wanted if each in self._parts]
 
     def _inherited(self, parents: Iterable[str], places: _Places) -> list[int]:
-        """Return the user's lines of what a part was made from."""
+        """Return the user's lines of the parts that a part was made from."""
         found: dict[int, None] = {}
         for parent in parents:
             identifier = parent.partition(":")[0]
@@ -351,7 +351,7 @@ class _Places:
         return self._indices[key]
 
     def of_node(self, node: Node) -> tuple[list[int], list[int]]:
-        """Return the line that a node computes, and its callers. Without others, torch's own lines count."""
+        """Return the line that a node computes, and its callers; torch's own lines only if there are no others."""
         stack = [StackLine(Place(at.path, at.line), function) for at, function in user_places(node)]
         users = [each for each in stack if not is_torch_file(each.place.path)] or stack
         indices = [self.index(each) for each in users]
@@ -382,7 +382,7 @@ def _definitions(lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, int, st
 
 
 def _path_comment(lines: Sequence[str], definition: int) -> list[str]:
-    """Return the index of the comment above a kernel's definition that names its file."""
+    """Return the comment above a kernel's definition that names the kernel's file; empty if there is none."""
     for index in range(definition - 1, -1, -1):
         if not lines[index].startswith("#"):
             break

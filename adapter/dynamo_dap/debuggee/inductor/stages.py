@@ -34,7 +34,7 @@ class StageCollector(CompileObserver, StageObserver):
     """Collects the stages of every compile."""
 
     def __init__(self, on_documents: OnDocuments, is_wanted: Callable[[], bool], report: Callable[[str], None]) -> None:
-        """Collect stages. ``on_documents`` gets each new document, with its compile, which has no documents then.
+        """Collect stages. ``on_documents`` gets new documents, with their compile, whose own documents are left out.
 
         ``is_wanted`` says whether to explore; ``report`` gets a text for the user about what this torch cannot report.
         """

@@ -86,14 +86,14 @@ class Elements:
         """Bytes per unit: the size of the smallest element."""
         self._noted: list[Noted] = []
         self._numbers: dict[tuple[Place, int], int] = {}
-        """The running program's ``_noted``, from 1 on."""
+        """The numbers of the running program's items in ``_noted``, from 1 on."""
         self._program: Index = (0, 0, 0)
         self._first = 1
         """The running program's first number."""
         self._stores: dict[int, object] = {}
         """By page: for each unit the number of its last store, 0 for none."""
         self._loads: dict[int, Any] = {}
-        """The last load, and the last load by another program."""
+        """By page: for each unit the numbers of its last load, and of the last load by another program."""
         self._orders = _Orders()
         self._reported: set[tuple[object, ...]] = set()
         self.left_out = 0

@@ -3,7 +3,7 @@
 The interpreter trusts its bytecode: code that no compiler would write can end the process. So a patch is refused unless
 the stack has the depth that each instruction needs, on every path. No instruction may read a local variable that may be
 unset. Some instructions rely on the kind of their operands (a list to append to, an empty slot below a call): they must
-still get these. Any thread may call its functions; they have no side effects.
+still get such operands. Any thread may call the module's functions; they have no side effects.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _COMPARISONS = {"<": "LT", "<=": "LE", "==": "EQ", "!=": "NE", ">": "GT", ">=": 
 _TESTS = {"is": 0, "is not": 1, "in": 0, "not in": 1}
 _NULL = re.compile(r"(?:NULL(?:\|self)? \+ )?(?P<name>\w+)(?: \+ NULL(?:\|self)?)?")
 _SEPARATOR = re.compile(r";(?=\s*[A-Z][A-Z_0-9]*\s*(?:\s\S|;|$))")
-"""Separates instructions. In a constant text, an instruction name rarely follows it."""
+"""Separates instructions. A semicolon in a text constant is rarely followed by an instruction's name."""
 _OFFSET = re.compile(r"(?:to )?(\d+)")
 _LEAST_ARGUMENT = {"SWAP": 2, "COPY": 1, "ROT_N": 2, "BUILD_SLICE": 2, **dict.fromkeys(_CONTAINER, 1)}
 """The smallest arguments of instructions that count slots of the stack."""
@@ -94,7 +94,7 @@ def patched(code: CodeType, index: int, text: str) -> CodeType:
     ``text`` is an instruction as in listings (``LOAD_FAST x``), several separated by ``;``, or ``EXCHANGE``.
 
     Raises:
-        PatchRefused: it does not name instructions, or the interpreter could not run the result.
+        PatchRefused: ``text`` does not name instructions, or the interpreter could not run the result.
     """
     table = InstructionTable(code)
     decoded = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
@@ -264,7 +264,7 @@ def _checked(code: CodeType, before: InstructionTable, made: CodeType, edited: f
     """Return the stack depths of ``made``.
 
     Raises:
-        PatchRefused: the interpreter could not run it.
+        PatchRefused: the interpreter could not run ``made``.
     """
     table = InstructionTable(made)
     if len(table) != len(before) or made.co_cellvars != code.co_cellvars or made.co_freevars != code.co_freevars:

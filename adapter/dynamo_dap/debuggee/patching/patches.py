@@ -42,7 +42,7 @@ def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
         raise PatchRefused("what the interpreter does before a function begins cannot be patched")
     _run(generated, patched(runs_next(generated).code, index, text))
     if not runs_next(generated).changes:
-        # Once the last instruction is restored, Dynamo's own code runs, not a copy.
+        # If no instruction differs any longer, run Dynamo's own code, not a copy.
         _run(generated, generated.unpatched.code)
     return runs_next(generated).table[index]
 

@@ -205,7 +205,7 @@ class Visit:
     def predicted(
         cls, breakpoint: LineBreakpoint, frame: TracedFrame, shown: Frame, graph: SavedGraph, call: CachedCall
     ) -> Visit | None:
-        """Return the prediction for ``breakpoint`` at ``frame`` in later calls; None if each needs a trace.
+        """Return the prediction for ``breakpoint`` at ``frame``; None if each later call needs a trace.
 
         ``shown`` evaluates in the trace of ``call``.
         """
@@ -277,7 +277,7 @@ def _check(tree: ast.AST) -> None:
     """Check that an expression has no side effects.
 
     Raises:
-        NotPredictable: it may do more.
+        NotPredictable: it may have some.
     """
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):

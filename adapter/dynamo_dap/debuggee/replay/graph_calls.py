@@ -65,7 +65,7 @@ class GraphCall:
     problem: Exception | None = None
     """The exception that the compiled graph raised."""
     number: int = field(default_factory=_TOKENS.__next__)
-    """Counts the calls of the process."""
+    """The call's number in the process."""
 
     @property
     def token(self) -> str:
@@ -114,7 +114,7 @@ class KeptInputs:
     left_out: tuple[int, ...]
     """Positions of written inputs that were too large to copy."""
     random: tuple[Callable[[], None], ...]
-    """Restores the states of the random number generators; empty if the graph draws no numbers."""
+    """Functions that restore the random number generators; empty if the graph draws no numbers."""
     versions: tuple[int, ...] | None = None
     """How often each input had been written to before the call, if all are kept."""
     random_after: object = None
@@ -179,7 +179,7 @@ class NotedAttributes(threading.local):
         self._of_graph = tuple(weakref.ref(each) for each in found if has_own_memory(each))
 
     def take(self) -> tuple[weakref.ref[object], ...]:
-        """Return them, and forget them."""
+        """Return the noted tensors, and forget them."""
         attributes, self._of_graph = self._of_graph, ()
         return attributes
 
@@ -253,7 +253,7 @@ class GraphCalls:
         return outputs
 
     def _keep(self, graph: ObservedGraph, inputs: tuple[object, ...], code: types.CodeType) -> KeptInputs | None:
-        """Return the contents of what a call of the generated ``code`` may change; None if it cannot be observed."""
+        """Return the inputs' contents that a call of generated ``code`` may change; None if it cannot be observed."""
         number, observers = graph.calls + 1, self._observers
         keeps_all = graph.written is None or any(each.keeps_all(number) for each in observers)
         if not keeps_all and not graph.written and not graph.draws:

@@ -47,7 +47,7 @@ class OneTimeCode:
             self._on_problem("nothing was compiled for the call, which runs as ordinary Python")
 
     def _replacement(self, original: types.CodeType, generated: types.CodeType, _: object) -> types.CodeType | None:
-        """Return what the cache entry runs first."""
+        """Return the code that the new cache entry runs first; None for its own code."""
         made = self._made.code
         if original is not self._call.code or threading.get_ident() != self._thread or made is None:
             return None
@@ -67,8 +67,8 @@ class OneTimeCode:
 
         def compiled_graph(*arguments: object, **named: object) -> object:
             self._call.frame.f_globals[name] = graph
-            assert self._code is not None, "it runs"
-            assert self._generated is not None, "it took its place"
+            assert self._code is not None, "the changed code is running"
+            assert self._generated is not None, "the changed code replaces it"
             try:
                 run_once(self._code, self._generated, self._made.cleanups)
             except (CannotReplace, FeatureMissing) as problem:
@@ -84,7 +84,7 @@ class CannotServe(Exception):
 
 
 def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
-    """Make the cached ``call``, which has done nothing yet, call the other graph.
+    """Make the cached ``call``, which has done nothing yet, call the graph of ``made``.
 
     Raises:
         CannotServe: the code differs in more than the graph.

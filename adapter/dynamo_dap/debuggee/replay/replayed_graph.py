@@ -196,7 +196,7 @@ class ReplayedGraph:
         return given
 
     def run(self, ran: Ran | None = None, call_operator: CallOperator | None = None) -> list[Any]:
-        """Run all of it and return its outputs; ``ran`` gets each node, ``call_operator`` calls custom operators.
+        """Run the graph and return its outputs; ``ran`` gets each node, ``call_operator`` calls custom operators.
 
         No time limit applies, since the program's call waits until this run ends.
 
@@ -219,7 +219,7 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
 
     Raises:
         NoRealValue: the trace differs from the compile.
-        FeatureMissing: this torch lacks a name that this needs.
+        FeatureMissing: this torch lacks a name that replays need.
         Exception: Dynamo cannot trace the call.
     """
     for each in (call, dataclasses.replace(call, forgets_sizes=True)):

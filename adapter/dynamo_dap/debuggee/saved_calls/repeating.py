@@ -2,7 +2,7 @@
 
 The user has agreed to run what the folder names. Source files are compiled under their paths in the folder, so that
 breakpoints are set there. Only the named functions and classes of the user's modules are made; the rest of a file does
-not run. Runs on the main thread of its own process; everything that is rebuilt lives as long as that.
+not run. Runs on the main thread of its own process; everything that is rebuilt lives as long as the process.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class RepeatedCall:
         self._moved: set[str] = set()
 
     def run(self) -> object:
-        """Rebuild it, compile the function as the program did, and return its result.
+        """Rebuild the call, compile the function as the program did, and return the call's result.
 
         Raises:
-            BadFolder: something in the folder cannot be made.
+            BadFolder: something in the folder cannot be rebuilt.
         """
         torch = importlib.import_module("torch")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))

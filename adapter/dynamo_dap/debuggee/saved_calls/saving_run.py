@@ -83,7 +83,7 @@ def _observe(asked: RecordingRun) -> None:
     from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, FrameCompile
 
     def _names_of(compiling: FrameCompile) -> set[str]:
-        """Return the names by which a user can select it: its name in reports, its wrapper's, and their last parts."""
+        """Return the names that select a compile: its name in reports, its wrapper's name, and their last parts."""
         names = {name_of_compile(compiling), qualified_name(compiling.code)}
         return names | {name.rpartition(".")[2] for name in names}
 

@@ -1,6 +1,6 @@
 """Classifies values and finds where to import them from, without running user code, for saved calls.
 
-Pure functions over the program's objects, on the thread that saves.
+The functions only read the program's objects. They run on the thread that saves.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class CallWriter:
             if name in call.arguments:
                 given[name] = self._number(call.arguments[name], name)
             else:
-                self._notes.append(f"the value of the argument {name} was freed before")
+                self._notes.append(f"the value of the argument {name} was freed before the call was saved")
         return given
 
     def _conditions(self, call: CachedCall, *, full_graph: bool) -> Conditions:
@@ -415,7 +415,7 @@ class CallWriter:
                 self._codes[path] = []
 
     def _space(self, names: Mapping[str, object], name: str) -> tuple[int, Space]:
-        """Return the module whose globals they are."""
+        """Return number and contents of the module whose globals are ``names``."""
         known = self._spaces.get(id(names))
         if known is None:
             package = names.get("__package__")

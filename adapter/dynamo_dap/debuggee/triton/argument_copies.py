@@ -124,7 +124,7 @@ class ArgumentCopies:
     # -- what the interpreter may access ---------------------------------------------------------------------------
 
     def within(self, what: str, pointers: Any, lanes: object) -> object:
-        """Return the mask of an access without the elements outside of the copies, as ``launches.Memory`` says."""
+        """Return the mask of an access without the elements outside of the copies; see ``launches.Memory``."""
         numpy = sys.modules["numpy"]
         addresses = pointers.data
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)

@@ -1,6 +1,6 @@
 """Reads values of a kernel in Triton's interpreter: data as torch tensors, pointers, masks.
 
-The thread that runs the kernel, while it is held. Data is shared with the interpreter, and only read.
+Runs on the thread that runs the kernel, while it is held. Data is shared with the interpreter, and only read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHORT = {"fp": "f", "int": "i", "uint": "u"}
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block, or a scalar: numbers, or pointers."""
+    """A block or a scalar, of numbers or of pointers."""
 
     dtype: str
     """As in a listing: ``f32``, ``i1``; for pointers the type of their elements."""
@@ -88,7 +88,7 @@ def _tensor(data: object, shape: tuple[int, ...], dtype: str) -> Any:
     torch = sys.modules.get("torch")
     numpy = sys.modules["numpy"]
     if torch is None:
-        raise FeatureMissing("torch is missing, which shows it")
+        raise FeatureMissing("it cannot be shown: the program has not imported torch")
     array = numpy.array(data).reshape(shape)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1 and dtype not in _STORED_AS_BITS:
         # Torch supports few operations on these types.

@@ -1,6 +1,6 @@
 """Implements libdevice's functions, which GPUs have and Triton's interpreter lacks, by torch's.
 
-Installed while a kernel is interpreted; runs on the thread that runs it.
+They are installed while a kernel is interpreted, and run on the kernel's thread.
 """
 
 from __future__ import annotations

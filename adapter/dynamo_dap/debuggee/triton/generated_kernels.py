@@ -1,7 +1,7 @@
 """Observes launches of Triton kernels in Inductor's code, including the user's own kernels.
 
-Inductor launches its kernels by itself. Wrapped when the program imports that part of Inductor, for the life of the
-process; runs on the threads that launch kernels.
+Inductor launches its kernels by a function of its own. This module wraps that function when the program imports it, for
+the life of the process. Runs on the threads that launch kernels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Launching(Protocol):
 def watch_generated_launches(
     observes_any: Callable[[], bool], interpret_copy: Callable[[object, Callable[[], Given]], Launching | None]
 ) -> None:
-    """Call ``interpret_copy`` with the kernel before each launch, while ``observes_any``."""
+    """Call ``interpret_copy`` with the kernel before each launch, while ``observes_any()``."""
     when_imported(_MODULE, lambda: _watch(observes_any, interpret_copy))
 
 
@@ -57,7 +57,7 @@ def _watch(
         with interpreted.launching():
             return own(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
 
-    # debugpy cannot step out of our files, so this function claims Inductor's file.
+    # debugpy cannot step out of the debugger's files, so this function claims to be in Inductor's file.
     run.__code__ = run.__code__.replace(co_filename=str(sys.modules[_MODULE].__file__))
     autotuner.run = functools.wraps(own)(run)
 

@@ -1,7 +1,7 @@
 """Hooks into Triton's interpreter: one observer gets each launch, program, and access to memory.
 
-Installed once the program has imported the interpreter, for the life of the process, in sessions that interpret
-kernels. The observer is called on the threads that launch kernels.
+The hooks are installed once the program has imported the interpreter, for the life of the process, in sessions that
+interpret kernels. The observer is called on the threads that launch kernels.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callabl
     """Run the program's kernels in Triton's interpreter; call ``begin`` when it imports Triton.
 
     Raises:
-        CannotInterpret: it has imported Triton already, for a GPU.
+        CannotInterpret: the program has imported Triton already, for a GPU.
     """
     global _observer, _is_installed
     _observer = observer
@@ -175,7 +175,7 @@ def _follow_programs(builder: Any) -> None:
 
 
 def _rewrite_unobserved(function: Any) -> None:
-    """Rewrite kernels unobserved: the interpreter executes the definition again, with other assignments."""
+    """Let the interpreter rewrite kernels unobserved: it executes the definition again, with other statements."""
     own = function.rewrite
 
     @functools.wraps(own)
@@ -357,7 +357,7 @@ def kernel_of(number: int) -> Any:
 
 
 def _count(cls: Any) -> None:
-    """Give each instance of a class a number: a graph has it instead of the kernel."""
+    """Give each instance of a class a number: a graph contains the number instead of the kernel."""
     own = cls.__init__
 
     @functools.wraps(own)

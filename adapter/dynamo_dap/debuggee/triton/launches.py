@@ -48,10 +48,10 @@ class Memory(Protocol):
     """The memory of the copies that a launch runs on."""
 
     def within(self, what: str, pointers: object, lanes: object) -> object:
-        """Return which of an access's ``lanes`` (None: all) point into it; ``lanes`` itself if all do.
+        """Return which of an access's ``lanes`` (None: all) point into this memory; ``lanes`` itself if all do.
 
         Raises:
-            OutsideOfCopies: some do not, and the operation ``what`` has no mask.
+            OutsideOfCopies: some lanes do not, and the operation ``what`` has no mask.
         """
 
 
@@ -91,7 +91,7 @@ class _OfThread(threading.local):
 
 
 class Launches:
-    """Those in progress."""
+    """The launches in progress."""
 
     def __init__(self) -> None:
         self._of_thread = _OfThread()
@@ -107,9 +107,9 @@ class Launches:
 
     @contextlib.contextmanager
     def running(self, launch: Launch, frame: int, is_programs: bool) -> Iterator[None]:
-        """Make it the innermost launch inside the context.
+        """Make ``launch`` the innermost launch inside the context.
 
-        ``frame`` is the ``id`` of the frame that makes it; ``is_programs`` is false for an expression at a stop.
+        ``frame`` is the ``id`` of the frame that launches; ``is_programs`` is false for an expression at a stop.
         """
         if is_programs:
             launch.number = self._counts[launch.function] = self._counts.get(launch.function, 0) + 1
@@ -143,7 +143,7 @@ def text_of_index(index: tuple[int, ...]) -> str:
 def launch_in(frame: types.FrameType | None) -> tuple[Launch, types.FrameType | None] | None:
     """Return the launch that ``frame`` belongs to, in the kernel or a function it called, and the launching frame.
 
-    None for other frames. Any thread, while the frame's thread is held.
+    Return None for other frames. Runs on any thread, while the frame's thread is held.
     """
     if not LAUNCHES.are_any:
         return None

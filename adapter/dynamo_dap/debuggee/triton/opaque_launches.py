@@ -1,7 +1,7 @@
-"""Makes Dynamo trace an interpreted kernel's launch as one call of an operator, which then launches it.
+"""Makes Dynamo trace an interpreted kernel's launch as one call of an operator, which later launches the kernel.
 
-Dynamo would trace into the interpreter, and fail there. The operator's operands are numbers and the kernel's tensors,
-separately those that it may write to; a text holds the other arguments. It has no gradient, as the launch has none.
+Otherwise Dynamo would trace into the interpreter, and fail there. The operands are numbers, the tensors that the kernel
+only reads, and those that it may write to; a text has the other arguments. Like the launch, it has no gradient.
 
 ``launch`` replaces every launch: Dynamo traces it, and in eager programs it launches at once. Compiled code, on any
 thread, and code that runs a graph call the operator.
@@ -41,7 +41,7 @@ def install() -> None:
 
 
 def _as_of_triton(function: Any) -> Any:
-    """Disguise a function as the Triton function that it replaces: debugpy steps out of no file of ours."""
+    """Disguise a function as the Triton function that it replaces: debugpy cannot step out of the debugger's files."""
     file_name = str(sys.modules["triton.runtime.jit"].__file__)
     function.__code__ = function.__code__.replace(co_filename=file_name)
     return function
@@ -72,7 +72,7 @@ def _run(
     reals: list[float],
     form: str,
 ) -> None:
-    """Launch the kernel: the operator."""
+    """Launch the kernel. This implements the operator."""
     language = sys.modules["triton.language"]
     given = {_READ: iter(read), _WRITTEN: iter(written), _INTEGER: iter(integers), _REAL: iter(reals)}
     values = {_TRUE: True, _FALSE: False, _NONE: None}

@@ -84,7 +84,7 @@ _is_installed = False
 
 
 def watch(observer: LaunchObserver, programs: Observer) -> None:
-    """Ask ``observer`` at each launch once the program imports Triton; ``programs`` learns what runs."""
+    """Ask ``observer`` at each launch once the program imports Triton; ``programs`` observes the programs that run."""
     global _observers, _is_installed
     _observers = observer, programs
     if not _is_installed:
@@ -96,7 +96,7 @@ def watch(observer: LaunchObserver, programs: Observer) -> None:
 
 
 def _as_of_triton(function: Any) -> object:
-    """Disguise a function as the Triton function that it replaces: debugpy steps out of no file of ours."""
+    """Disguise a function as the Triton function that it replaces: debugpy cannot step out of the debugger's files."""
     function.__code__ = function.__code__.replace(co_filename=str(sys.modules[_KERNELS].__file__))
     return function
 
@@ -166,12 +166,12 @@ class InterpretedLaunch:
         self._compared: tuple[Launch, ArgumentCopies] | None = None
 
     def compare_after(self, launch: Launch, copies: ArgumentCopies) -> None:
-        """Compare the launch's results with ``copies`` once it has run; every program has run on these."""
+        """Compare the launch's results with ``copies`` once it has run. Every program has run on the copies."""
         self._compared = launch, copies
 
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
-        """Keep steps from ending inside, then compare what was written."""
+        """Keep steps from ending inside the launch, then compare its results."""
         with self._observer.step_suspended():
             yield
         if self._compared is not None:
@@ -240,7 +240,7 @@ class _Prepared:
         self._constants = constants
 
     def run(self, observation: Observation) -> None:
-        """Interpret it."""
+        """Interpret the launch."""
         programs: Iterable[tuple[int, ...]] = itertools.product(*map(range, self._grid))
         if not observation.is_of_all_programs:
             chosen = self._observer.chosen(self.launch)
@@ -278,7 +278,7 @@ def _run_programs(
 def _refuse_capture() -> None:
     torch = sys.modules["torch"]
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("a CUDA graph is being captured, in which nothing can be copied")
+        raise RuntimeError("nothing can be copied while a CUDA graph is captured")
 
 
 # -- what the interpreter runs for a kernel ----------------------------------------------------------------------------
@@ -294,7 +294,7 @@ _rewritten: WeakKeyDictionary[types.FunctionType, types.FunctionType] = WeakKeyD
 
 
 def _interpreted(kernel: Any) -> types.FunctionType:
-    """Return what the interpreter runs for a kernel, with its own copy of the present global variables."""
+    """Return the function that the interpreter runs for a kernel, with a copy of the present global variables."""
     scope = dict(names_of(kernel.fn))
     function = _rewritten.get(kernel.fn)
     if function is None:
@@ -346,7 +346,7 @@ class _Language:
 
     @contextlib.contextmanager
     def as_interpreted(self, interpreter: object, name: str) -> Iterator[None]:
-        """Patch it for the interpreter inside the context."""
+        """Patch the language for the interpreter inside the context."""
         modules = {"tl": sys.modules["triton.language"], "core": sys.modules["triton.language.core"]}
         of_all = types.SimpleNamespace(__globals__=modules)
         with self._held(lambda: f"the launch of {name}"):
@@ -360,7 +360,7 @@ class _Language:
                 self._owner = self._patches = None
 
     def as_compiled(self, name: Callable[[], str]) -> AbstractContextManager[None]:
-        """Restore Triton's own inside the context."""
+        """Restore Triton's own language inside the context."""
         if self._owner == threading.get_ident():
             return self._restored()
         return self._held(lambda: f"compiling {name()}")

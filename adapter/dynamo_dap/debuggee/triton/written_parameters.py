@@ -1,8 +1,8 @@
 """Finds the parameters that a kernel may write to, from its text.
 
-An operator must declare what it changes: the pointers of stores and atomic operations, with everything they were
-computed from. For an argument of another function, that function is read; if it cannot be read, the argument counts as
-written. It has no side effects, and runs on the thread that traces a launch.
+An operator must declare which operands it writes to: those from which the pointers of stores and atomic operations are
+computed. If the kernel passes a pointer to another function, that function is read as well; if it has no readable text,
+the operand counts as written. The module has no side effects, and runs on the thread that traces a launch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEEPEST = 8
 
 
 def written_parameters(function: types.FunctionType, names: tuple[str, ...]) -> frozenset[str]:
-    """Return the parameters among ``names`` that may be written to; all without a source text."""
+    """Return the parameters among ``names`` that may be written to; all of them if the kernel has no source text."""
     try:
         return frozenset(names) & _Reader(function, _DEEPEST).written()
     except (OSError, TypeError, SyntaxError, StopIteration):
@@ -47,7 +47,7 @@ class _Reader(ast.NodeVisitor):
         return self._written
 
     def parameters(self) -> list[str]:
-        """Return the names of its parameters."""
+        """Return the names of the function's parameters."""
         return [argument.arg for argument in _parameters(self._tree.args)]
 
     # -- what variables come from ----------------------------------------------------------------------------------
@@ -59,18 +59,18 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        """Handle it as an assignment."""
+        """Handle ``a += b`` as an assignment."""
         self._assign(node.target, node.value)
         self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """Handle it as an assignment."""
+        """Handle an annotated assignment like another one."""
         if node.value is not None:
             self._assign(node.target, node.value)
         self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> None:
-        """Handle it as an assignment."""
+        """Handle a loop's target as assigned from the iterated value."""
         self._assign(node.target, node.iter)
         self.generic_visit(node)
 

@@ -1,1 +1,1 @@
-"""Wraps functions of torch, debugpy and Python, and takes the wrappers off again."""
+"""Wraps functions of torch, debugpy and Python, and removes the wrappers again."""

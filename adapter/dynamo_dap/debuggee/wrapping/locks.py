@@ -1,9 +1,9 @@
-"""Makes the locks of the debugged program's side, each with a name and a level.
+"""Makes the debugger's locks in the debugged program, each with a name and a level.
 
-A thread that holds a lock takes only further ones of higher levels (``Level``), so no two threads can wait for each
-other. A lock may be tried in any order, because nobody waits then. Dynamo's compile lock comes before all levels but
-``LENT``: a tracing thread holds it while it takes ours. The tests check our order (``check_order``); otherwise these
-are plain locks of Python. Runs on any thread; most locks live as long as the process.
+A thread that holds a lock takes further locks only of higher levels (``Level``), so no two threads can wait for each
+other. Without waiting, a thread may try locks in any order. Dynamo's compile lock comes before all levels but ``LENT``:
+a tracing thread holds it while it takes the debugger's locks. The tests check the order (``check_order``); otherwise
+these are plain locks of Python. Runs on any thread; most locks live as long as the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECKED = "_dynamo_dap_checks_locks"
 
 
 class Level(IntEnum):
-    """A lock's level: a thread that holds one takes only those of higher levels."""
+    """A lock's level: a thread that holds a lock takes further locks only of higher levels."""
 
     LENT = 1
     """A saved trace or an interpreted kernel in which the user has stopped a thread: held during the stop."""
@@ -39,14 +39,14 @@ class Level(IntEnum):
     PATCHES = 8
     """Wrapped functions."""
     DATA = 9
-    """Tables. A thread that holds one calls nothing that takes a lock."""
+    """Tables. A thread that holds such a lock takes no other."""
 
 
 class Lock(Protocol):
     """A lock's interface."""
 
     def __enter__(self) -> bool:
-        """Wait for it, and take it."""
+        """Wait for the lock, and take it."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None, /

@@ -1,10 +1,10 @@
 """Wraps other packages' functions while a feature needs them; our failures never reach the program.
 
 ``Patches`` are the hooks of one feature. All hooks of a function share one wrapper, whichever features they belong to.
-Removing the last hook removes the wrapper. It adds one frame to the stack.
+Removing the last hook removes the wrapper. A wrapper adds one frame to the stack.
 
-If other code has replaced a function meanwhile, theirs stays, and ours inside it only passes calls on. The next hook
-wraps the function that is installed then.
+If other code has replaced a wrapped function meanwhile, its function stays, and our wrapper inside it only passes calls
+on. The next hook wraps the function that is installed then.
 
 A hook that raises an ``Exception`` switches its feature off for the life of the process. The program's call continues
 as if there were no hook. Any other ``BaseException`` is meant for the caller, and passes: ``TraceIsOver`` ends a
@@ -156,7 +156,7 @@ class Patches:
                 place.remove(hook)
 
     def fail(self) -> None:
-        """Switch the feature off for the exception being handled."""
+        """Switch the feature off because of the exception being handled."""
         if self.is_off:
             return
         self.is_off = True
@@ -257,7 +257,7 @@ class _Call:
         self._running: list[_Running] = []
         self.given = Given(arguments, named)
         self.answer: Result | None = None
-        """The caller's answer, if the original must not run."""
+        """The result for the caller, if the original must not run."""
         try:
             for hook in hooks:
                 begun = hook.begin(*self.given)
@@ -331,7 +331,7 @@ class _Place:
 _NOTHING = object()
 _INHERITED = object()
 _places: dict[tuple[int, str | int], _Place] = {}
-"""Places with anything of ours, by ``id`` of the owner and name."""
+"""Places with a wrapper or a replaced value, by ``id`` of the owner and name."""
 
 
 class _Function(_Place):

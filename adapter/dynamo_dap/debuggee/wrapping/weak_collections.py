@@ -1,10 +1,10 @@
-"""Makes weak sets and dictionaries whose callbacks Dynamo recognizes as ours.
+"""Makes weak sets and dictionaries whose callbacks Dynamo recognizes as the debugger's.
 
-The library's ``WeakSet`` and its two dictionaries drop an entry in a Python function, which runs wherever the object
-dies. If it dies while a compiled function runs, Dynamo meets that function and counts a frame of the program. Its code
-must not be marked as skipped, since the program's collections share it. So the collections here run copies of it, and
-``never_compile_own_functions`` finds the copies in this module. If a Python version keeps its callback elsewhere, they
-are the library's own.
+The library's ``WeakSet`` and its two weak dictionaries drop an entry in a Python callback, which runs wherever the
+object dies. If the object dies while a compiled function runs, Dynamo meets the callback and counts it as a frame of
+the program. The callback's code must not be marked as skipped, since the program's collections share it. So the
+collections here run copies of that code, and ``never_compile_own_functions`` finds the copies in this module. On a
+version of Python that keeps the callback elsewhere, these collections are like the library's.
 """
 
 from __future__ import annotations
