@@ -32,8 +32,8 @@ print(torch.allclose(compiled(x), f(x)), torch.allclose(gradient, x.grad))  # @e
 SET = "hasattr(torch._inductor.graph.GraphLowering.run_node, '__wrapped__')"
 STAGES = [
     "AOTAutograd traces",
-    "A pass removes",
-    "A pass inserts",
+    "A pass takes out",
+    "A pass puts in",
     "Inductor lowers",
     "Inductor fuses",
     "Inductor writes code for",
@@ -120,7 +120,7 @@ def test_passes_that_put_operations_in_or_change_them(session: Session, tmp_path
     with session.launching(program):
         session.set_breakpoints(program, *lines)
     stop = session.wait_for_stop("breakpoint")
-    assert (stop.description, stop.frame.name) == ("A pass inserts", "a pass inserts neg_default (aten.neg.default)")
+    assert (stop.description, stop.frame.name) == ("A pass puts in", "a pass puts in neg_default (aten.neg.default)")
     assert [stop.frames[1].marker, stop.frames[-1].marker] == ["put_in", "first"]
     assert "pass" in [each.marker for each in stop.frames], "the pass that does it"
     stop = session.continue_to_stop()

@@ -41,8 +41,8 @@ WRITING = Feature("stopping when Inductor writes code for a line", f"{_SCHEDULER
 
 TRACES, PUTS_IN, TAKES_OUT, CHANGED, LOWERS, FUSES, WRITES = (
     "AOTAutograd traces",
-    "a pass inserts",
-    "a pass removes",
+    "a pass puts in",
+    "a pass takes out",
     "a pass has changed",
     "Inductor lowers",
     "Inductor fuses",
