@@ -381,7 +381,7 @@ class BackwardPasses:
         """Replay the call up to the visit, and call ``arrived`` there.
 
         Raises:
-            NoRealValue: the replay does not reach the visit any more.
+            NoRealValue: the replay does not reach the visit.
         """
         replay = RunToVisit(self._in_backward(kept, run), visit, arrived)
         self._trace(kept, replay)
