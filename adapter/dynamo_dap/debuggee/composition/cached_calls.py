@@ -98,7 +98,7 @@ class CachedCallStops:
         return any(entry.variable.function in functions for entry in breakpoints.data_in_traces)
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """Make a function run eagerly while it has breakpoints, with that option."""
+        """Make a function run eagerly while it has breakpoints, if the option ``cachedCalls`` is ``eager``."""
         if self._host.options.cached_calls != AS_PYTHON or may_stop == (id(code) in self._as_python):
             return
         run_as_python(code, wanted=may_stop)
@@ -421,7 +421,7 @@ class TracedCall:
             self.lines[path] = known | {line}
 
     def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint], shown: Frame) -> None:
-        """Note predictions for ``breakpoints``, reached by ``frame``, in later calls; ``shown`` evaluates in it."""
+        """Note predictions for ``breakpoints``, which ``frame`` has reached; ``shown`` evaluates in ``frame``."""
         if self._attempt is not frame.attempt:
             self._graph.close()
             self._attempt, self._graph = frame.attempt, SavedGraph()

@@ -41,7 +41,7 @@ class InstructionBreakpoints:
     """Breakpoints on instructions of generated code, by the code's number."""
 
     def __init__(self, codes: GeneratedCodes, table: BreakpointTable) -> None:
-        """Take the ids from ``table``, in one sequence with line breakpoints."""
+        """Take ids from ``table``, which also numbers the line breakpoints."""
         self._codes = codes
         self._table = table
         self._lock = lock("breakpoints in generated code", Level.SETTINGS)

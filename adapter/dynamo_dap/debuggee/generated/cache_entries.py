@@ -219,7 +219,7 @@ _WHEN = {
     "IF_NONE": ("not None", "None"),
     "IF_NOT_NONE": ("None", "not None"),
 }
-"""By the end of a jump's name: the tested value if the jump is not taken, and if it is."""
+"""By the end of a jump's name: the tested value if the jump is not taken, and the value if it is taken."""
 
 
 def _sides_of_branches(code: CodeType, offsets: set[int]) -> dict[int, tuple[int | None, str]]:

@@ -38,7 +38,7 @@ def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> Disas
 
 
 def _place(codes: GeneratedCodes, address: int) -> tuple[GeneratedCode, int]:
-    """Return the code object of ``address`` and its row, which counts on beyond both ends in units of padding.
+    """Return the code object and the row of ``address``; rows beyond both ends count in units of padding.
 
     Half of the gap between two code objects belongs to each of them.
     """

@@ -53,7 +53,7 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class RunningFrame:
-    """A frame of generated code and its position, read on its own thread."""
+    """A frame of generated code and its position, read on the frame's own thread."""
 
     generated: GeneratedCode
     frame: types.FrameType

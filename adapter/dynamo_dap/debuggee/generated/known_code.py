@@ -80,7 +80,7 @@ class GeneratedCode:
         self._code = weakref.ref(code)
         original = original_of(code)
         self.original_id = id(original)
-        """``id`` of the original code: calls are counted by it."""
+        """``id`` of the original code, by which calls are counted."""
         user = user_function_of(original) if original is not None else code
         self.function = user.co_name
         """Name of the user's function, of which this code runs all or a part."""
@@ -254,7 +254,7 @@ class GeneratedCode:
         return Listing(self.code, self.original, self.depths, self.record, self.changes, self.continuation)
 
     def document(self, form: str | None = None) -> Document:
-        """Return the document of its frames; ``form`` is one of ``LISTING_FORMS``, by default the present one."""
+        """Return the document that its frames show; ``form`` is one of ``LISTING_FORMS``, by default the present."""
         return self.statements if (form or self.form) == STATEMENTS else self.listing
 
     @property
@@ -341,7 +341,7 @@ class GeneratedCodes:
         """Return the code object that contains ``address`` or ends there, or None.
 
         Raises:
-            CodeGone: it has been freed.
+            CodeGone: the code has been freed.
         """
         number = (address >> ADDRESS_SHIFT) - 1
         generated = self._by_number.get(number)
@@ -411,7 +411,7 @@ def parsed_address(reference: str) -> int:
     """Return the address of a memory reference.
 
     Raises:
-        BadAddress: it is not a number.
+        BadAddress: the reference is not a number.
     """
     try:
         return int(reference, 0)

@@ -1,8 +1,8 @@
 """Reports events of generated code by ``sys.monitoring``: Python 3.12 and newer.
 
-It has its own tool id, since pydevd and torch's own debugger both take ``DEBUGGER_ID``. Events of instructions and
-returns are turned on per code object, so they slow down no other code. Events of raised exceptions exist only for the
-whole interpreter; they are on while needed. No callback returns ``DISABLE``: each execution of an instruction is
+The debugger has its own tool id, since pydevd and torch's debugger both take ``DEBUGGER_ID``. Events of instructions
+and returns are turned on per code object, so they slow down no other code. Events of raised exceptions exist only for
+the whole interpreter; they are on while needed. No callback returns ``DISABLE``: each execution of an instruction is
 reported.
 """
 

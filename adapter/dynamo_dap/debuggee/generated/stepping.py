@@ -39,7 +39,7 @@ class Origin:
 
     generated: GeneratedCode
     frame: FrameType | None
-    """None once it has ended: otherwise its locals would stay alive."""
+    """None once the frame has ended: otherwise its locals would stay alive."""
     index: int
     returned: tuple[str, Any] | None = field(default=None)
     """The frame's name and the value it returned."""

@@ -106,7 +106,7 @@ class _ThreadTracer(ChainingTracer):
         """Whether ``before`` is in C and must install itself again at a call, because it would miss lines otherwise."""
         self._traced: set[int] = set()
         """``id`` of the traced frames, all of them running."""
-        # One object forever, so that it can be recognised.
+        # One bound method for the life of the tracer, so that it can be recognised.
         self._function: TraceFunction = self.on_call
 
     def expect(self, code: CodeType) -> None:

@@ -67,7 +67,7 @@ class AbandonedAttempt:
         return TracedFrame(self._root)
 
     def _cleanup(self) -> None:
-        """Clean the attempt up unless Dynamo restarts it. Torch calls this instead of its own cleanup."""
+        """Clean up the attempt, unless Dynamo abandons it to restart. Torch calls this instead of its own cleanup."""
         problem = sys.exc_info()[1]
         if not isinstance(problem, ABANDONED.resolve(_RESTART)):
             self._output.__dict__.pop("cleanup", None)

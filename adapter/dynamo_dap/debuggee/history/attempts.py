@@ -202,7 +202,7 @@ class Standpoint:
         self._breakpoint_lines = breakpoint_lines
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
-        """Return ``count`` statements of all attempts, from the one numbered ``start`` or else around the present."""
+        """Return ``count`` statements of all attempts, from number ``start`` on, or around the present if None."""
         attempts = self._attempts
         statements: list[tuple[int, Attempt, int, str]] = []
         for attempt in attempts.all:

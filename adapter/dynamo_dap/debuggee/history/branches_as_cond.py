@@ -19,7 +19,7 @@ def code_with_cond(code: types.CodeType, line: int, names: Mapping[str, object])
     """Return ``code`` with ``torch.cond`` for the branch that begins at ``line``; ``names`` are its globals.
 
     Raises:
-        CannotChange: a side has more than one value, or the source is not that of ``code``.
+        CannotChange: a side has more than one value, or the present source does not give ``code``.
     """
     if names.get("torch") is not sys.modules.get("torch"):
         raise CannotChange("the function's module does not import torch by this name")

@@ -152,7 +152,7 @@ def assign(frame: TracedFrame, text: str) -> None:
     """Trace the statements of ``text`` at the line of ``frame``, as if the function contained them there.
 
     Raises:
-        CannotChange: Dynamo cannot trace them, or they use a missing name; the trace must be abandoned.
+        CannotChange: Dynamo cannot trace the statements, or they use a missing name. The trace must then end.
     """
     CHANGING.require()
     body = _parsed(text)

@@ -254,7 +254,7 @@ class Remedies:
     def _rows_of_number(
         self, frame: TracedFrame, call: CachedCall, place: _Place, number: DataDependence
     ) -> list[Variable]:
-        """Try a check that the number is the one of this call: no other check lets the trace continue."""
+        """Try a check that the number has its value of this call: no weaker check lets the trace continue."""
         value = _value(frame, str(number.user_condition), self._host)
         if value is None or _is_loop(place, ("while ", "elif ")):
             return [Variable("(none)", Value("no check can come before the line", kind="virtual"))]
@@ -277,7 +277,8 @@ class Remedies:
             found = self._try(frame, call, [], untaken, guards)
             rows.append(_row(untaken.statement, place, found))
             # Both fixes give the same trace, unless a condition on sizes reaches this line.
-            known = found if not any(guards) else f"not tried at a stop, since a size decides it too: {_TRY_FIXES}"
+            not_tried = f"not tried at a stop, since a size also decides the condition: {_TRY_FIXES}"
+            known = not_tried if any(guards) else found
             rows.append(_row(f"statically_known_true({condition.user_condition})", place, known))
         return rows
 
@@ -380,7 +381,7 @@ def _untaken(run: TrialRun) -> Iterator[None]:
 def _without_deprecation() -> Iterator[None]:
     """Ignore torch's warning that ``_check_is_size`` will be removed: the program does not call it.
 
-    ``warnings.filterwarnings`` would have Python forget which of the program's warnings it has shown.
+    ``warnings.filterwarnings`` would make Python forget which of the program's warnings it has shown.
     """
     warnings.filters.insert(0, _DEPRECATION)  # type: ignore[attr-defined]  # a list at run time
     try:

@@ -114,7 +114,7 @@ class ReverseStops:
         return self._holding(known, frame, frame.index)
 
     def _watched_at(self, at: int) -> list[tuple[DataEntry, TracedFrame]]:
-        """Return data breakpoints whose variable the snapshot's instruction may have changed, with their functions."""
+        """Return data breakpoints whose variable the snapshot's instruction may have changed, with its function."""
         if not self._watched or at + 1 >= self._history.end:
             return []
         snapshot, after = self._history.snapshot(at), self._history.snapshot(at + 1)

@@ -100,7 +100,7 @@ class SavedTrace:
         """
         self.history = history
         self.dependents: WeakSet[TraceDependent] = WeakSet()
-        """The objects that refer to it."""
+        """The objects that refer to this trace."""
         self.code: ref[types.CodeType] | None = None
         """The cache entry's code, if known. The trace does not outlive it."""
         self.is_dropped = False

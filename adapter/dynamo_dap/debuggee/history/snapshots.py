@@ -35,7 +35,7 @@ QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES",
 NO_PROGRESS: Mapping[str, object] = {}
 """The progress of functions that are not generators."""
 _OF_RESUMED_STACK = "__stack"
-"""Prefix of the variables with which resume functions restore the stack: loading one deletes it."""
+"""Prefix of the variables from which resume functions restore the stack: loading such a variable deletes it."""
 
 
 class PastFrame(NamedTuple):
@@ -201,7 +201,7 @@ class _Sequences:
         return self._ends[number - self._forgotten - 1] if number > self._forgotten else self._forgotten_items
 
     def forget(self, number: int) -> None:
-        """Forget the sequences before an existing one."""
+        """Forget the sequences before ``number``, the number of an existing sequence."""
         first = self._first(number)
         del self._ends[: number - self._forgotten]
         del self.items[: first - self._forgotten_items]

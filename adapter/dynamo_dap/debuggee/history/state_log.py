@@ -82,7 +82,7 @@ class StateLog:
         self._position = 0
         """The last snapshot's position: see ``Snapshot.position``."""
         self._depth: int | None = None
-        """The stack depth at the last snapshot, if that is a partial one."""
+        """The stack depth at the last snapshot, if that snapshot is partial."""
         self._is_quiet = False
         """Whether only stack and variables have changed since the last full snapshot."""
         self._changes: list[Change] = []

@@ -33,7 +33,7 @@ from dynamo_dap.debuggee.trace.runs import TraceProgress
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 
 _MAXIMUM_ATTEMPTS = 8
-"""Attempts kept besides the running one: each holds Dynamo's objects."""
+"""How many attempts are kept besides the running one: each holds Dynamo's objects."""
 MAXIMUM_SAVED = 100_000
 """Maximum number of snapshots in saved traces, which keep Dynamo's objects of these traces alive."""
 
@@ -137,7 +137,7 @@ class BegunCalls:
 
 
 class StateLogs(CompileObserver):
-    """The log of the running trace, and those of the history before it. One for each process."""
+    """The log of the running trace, and the logs of earlier attempts. One for each process."""
 
     feature = "the history of traces"
 
@@ -283,7 +283,7 @@ class StateLogs(CompileObserver):
                     self._close(attempt)
 
     def attempts(self, frame: TracedFrame) -> Attempts | None:
-        """Return the attempts that lead to the frame's trace; None if its own is unknown."""
+        """Return the attempts that lead to the frame's trace; None if the trace is not logged."""
         if self._running is None or self._attempt is not frame.attempt:
             return None
         identity, before = self._running.history.identity, all_before(self._running)

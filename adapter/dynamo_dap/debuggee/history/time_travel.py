@@ -488,7 +488,7 @@ class TraceHistory:
 
 
 def has_written(written: Sequence[Node], node: Node) -> bool:
-    """Return whether the tensor of ``node`` is one of those that the nodes ``written`` stand for."""
+    """Return whether one of the nodes ``written`` has the same tensor as ``node``."""
     return any(is_same_tensor(each, node) for each in written)
 
 

@@ -32,7 +32,7 @@ _LAZY = "torch._dynamo.variables.lazy:LazyCache"
 _TRACKER = "torch._dynamo.variables.base:VariableTracker"
 _OUTPUT = "torch._dynamo.output_graph:OutputGraph"
 _ADVANCING = frozenset({"next_variable", "tp_iternext_impl"})
-"""Methods of trackers that advance an iterator; not all of them report it."""
+"""Methods of trackers that advance an iterator; not all of them report the change to ``SideEffects``."""
 
 STATE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER, _OUTPUT)
 

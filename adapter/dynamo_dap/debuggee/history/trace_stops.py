@@ -157,7 +157,7 @@ class TraceStops:
         return reason not in ("exception", "data breakpoint") and not self._stops_of(history).hits(at, point)
 
     def _present_stop(self, stop: Stop, remark: str | None) -> Stop:
-        """Return a stop as it is when the user comes back to it, or could not leave it (``remark`` says why).
+        """Return ``stop`` for when the user comes back to it, or could not step back from it (``remark`` says why).
 
         The user may have removed its breakpoints meanwhile.
         """

@@ -89,7 +89,7 @@ class ChangedRun(ReplayRun):
     def __init__(
         self, host: Host, call: CachedCall, made: Sequence[ChangesAt], held_at: Place, asked: RequestedChange | None
     ) -> None:
-        """Make the changes ``made`` in a replay of ``call``, and hold it at the last one.
+        """Make the changes ``made`` in a replay of ``call``, and hold the replay at the last change.
 
         ``asked`` is the user's request for the last change. It is None if a change was refused: the trace is then made
         only to hold the thread at the same place again.

@@ -143,7 +143,7 @@ class Reasons:
         """Note a copy that an operation asked for; ``caller`` is the Inductor function."""
         node = getattr(COPIES.resolve(_GRAPH).graph, "current_node", None)
         operation = str(made.data.data.get_operation_name())
-        wanted = "in other strides" if caller.startswith("require") else "by itself"
+        wanted = "in other strides" if caller.startswith("require") else "in memory of its own"
         if node is not None and node.op == "placeholder":
             # Inductor first gives an input the strides that its users want, then lowers them.
             users = [str(each.name) for each in node.users if each.op == "call_function"]

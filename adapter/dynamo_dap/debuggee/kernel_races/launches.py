@@ -45,7 +45,7 @@ class KernelRaces:
         if elements is not None and elements.left_out:
             self._on_left_out(
                 f"dynamo-dap: {launch.name} accesses more memory than is checked for races: "
-                f"{elements.left_out:,} accesses of elements were not compared with other programs'\n"
+                f"{elements.left_out:,} accesses of elements were not compared with those of other programs\n"
             )
 
     def find(self, launch: Launch, access: Access, frame: types.FrameType) -> FoundRace | None:

@@ -20,7 +20,7 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
     """Let a debugger attach at ``address`` (host and port, or a port on 127.0.0.1; port 0 takes a free one).
 
     A client must show a token: ``access_token``, else a random one in a file that only this user can read. A debugger
-    of the same user finds it there by itself.
+    of the same user finds the token there by itself.
 
     Returns:
         The host and port that clients attach to.

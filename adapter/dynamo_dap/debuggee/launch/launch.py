@@ -120,7 +120,7 @@ def _run_alone(program: Program, description: LaunchDescription) -> None:
     try:
         run(program, before=lambda filename: None)
     finally:
-        # At any end: sys.exit() is an ordinary one.
+        # At any end of the program, since sys.exit() is an ordinary end.
         if noted is not None and description.results is not None:
             noted.write(description.results)
         if description.forecast is not None and is_dynamo_imported():
@@ -300,7 +300,7 @@ class _LaunchedReceiver(AgentReceiver):
             return
         if not self._agent.configured.is_set() and threading.main_thread().is_alive():
             with contextlib.suppress(OSError):  # stderr may have been a pipe to the server
-                sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")
+                sys.stderr.write("dynamo-dap: the debug server ended before the program could start\n")
             os._exit(1)
         self._agent.process.terminate()
 

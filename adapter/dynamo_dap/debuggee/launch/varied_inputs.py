@@ -109,7 +109,7 @@ class VariedInputs:
         )
 
     def serving(self, values: Mapping[str, int], declaration: Declaration | None = None) -> int | None:
-        """Return the number of the cache entry that serves these inputs now; None: they compile."""
+        """Return the number of the cache entry that serves these inputs now; None if a call with them compiles."""
         others = self._others(values, declaration)
         names = {name: replaced(one, others) for name, one in self._names.items()}
         return serving_entry(self._code, {**names, **{name: values[name] for name in self.integers}})

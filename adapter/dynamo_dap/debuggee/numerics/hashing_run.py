@@ -202,7 +202,7 @@ def _operations_into(hashed: HashedCall, call: GraphCall, cached_call: CachedCal
     """
     graph = graph_of_call(call, cached_call)
     if PATHS.why_not_valid(cached_call, graph.module.graph) is not None:
-        raise NoRealValue("a replay of the call gives another graph than its compile")
+        raise NoRealValue("the graph of a replay differs from the compiled graph")
     reference = _HashedReference(graph)
     names = _names(graph, len(call.given))
     hashed.inputs = [_renamed(each, names) for each in hashed.inputs]

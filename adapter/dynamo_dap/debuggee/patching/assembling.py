@@ -146,7 +146,7 @@ def _edits(
 def _replacement(
     one: object, numbers: Iterator[int], edits: Mapping[int, Instr], labels: Mapping[int, Label]
 ) -> Iterator[object]:
-    """Yield the patched code for ``one``, an instruction with the next of the ``numbers`` or a mark."""
+    """Yield the patched code for ``one``: a mark, or the instruction whose index is the next of ``numbers``."""
     if not isinstance(one, Instr):
         yield one
         return
@@ -211,7 +211,7 @@ def _argument(code: CodeType, number: int, name: str, text: str, label_at: Calla
         raise PatchRefused(f"'{text}' is not a number, which {name} needs")
     least = _LEAST_ARGUMENT.get(name, 0)
     if int(text) < least or (name == "BUILD_SLICE" and int(text) > _SLICE_PARTS):
-        raise PatchRefused(f"{name} {text} counts slots of the stack that are not there")
+        raise PatchRefused(f"{name} {text} needs stack slots that do not exist")
     return int(text)
 
 
@@ -346,7 +346,7 @@ def _check_operands(instruction: Instruction, was: Instruction, old: DataFlow, n
     before = [_maker(one) for one in old.operands(was.index)] if was.name == instruction.name else []
     made_by = _CONTAINER.get(instruction.name)
     if made_by is None and makers != before:
-        raise PatchRefused(f"{where} depends on its operands, and would get others")
+        raise PatchRefused(f"{where} depends on its operands, and would get other operands")
     if made_by is not None and makers[0] not in (made_by, *before[:1]):
         raise PatchRefused(f"{where} adds to what {made_by} made, and would get another object")
 

@@ -27,11 +27,11 @@ def runs_next(generated: GeneratedCode) -> GeneratedCode:
 def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
     """Replace the instructions from ``index`` on by those of ``text``; return the first one.
 
-    See ``assembling.patched``; a number of the listing and ``:`` in front give another ``index``. Other patches
-    of the same code stay.
+    ``text``: see ``assembling.patched``. It may begin with the number of another instruction (``7: NOP``). Other
+    patches of the same code stay.
 
     Raises:
-        PatchRefused: it cannot be done; nothing was changed.
+        PatchRefused: the patch is impossible; nothing was changed.
     """
     numbered = _NUMBERED.match(text)
     if numbered is not None:
@@ -39,7 +39,7 @@ def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
     if index >= len(generated.table):
         raise PatchRefused(f"the last instruction of {generated.name} is {len(generated.table) - 1}")
     if index < generated.entry:
-        raise PatchRefused("what the interpreter does before a function begins cannot be patched")
+        raise PatchRefused("the instructions that set up the frame cannot be patched")
     _run(generated, patched(runs_next(generated).code, index, text))
     if not runs_next(generated).changes:
         # If no instruction differs any longer, run Dynamo's own code, not a copy.

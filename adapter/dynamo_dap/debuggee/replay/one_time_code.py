@@ -92,7 +92,7 @@ def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
     frame, other = call.frame, made.code
     assert isinstance(frame, types.FrameType), "its code is about to run"
     if other is None:
-        raise CannotServe("nothing was compiled for it")
+        raise CannotServe("the changed trace made no code")
     names = frame.f_globals
     try:
         name, of_made = _graphs_of(frame.f_code, other, names)

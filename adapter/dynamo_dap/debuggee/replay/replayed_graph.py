@@ -230,7 +230,7 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
             _refuse_resized_memory(graph)
             graph.take_attributes()
             return graph
-    raise NoRealValue("a replay of the call gives another graph than its compile")
+    raise NoRealValue("the graph of a replay differs from the compiled graph")
 
 
 def has_transforms(nodes: Iterable[Node]) -> bool:
@@ -245,7 +245,7 @@ def refuse_transforms(graph: ReplayedGraph) -> None:
         NoRealValue: the graph has one.
     """
     if has_transforms(graph.nodes):
-        raise NoRealValue("it has transforms of torch.func, inside which a tensor stands for a batch or a derivative")
+        raise NoRealValue("it has transforms of torch.func, inside which a tensor represents a batch or a derivative")
 
 
 def _refuse_resized_memory(graph: ReplayedGraph) -> None:

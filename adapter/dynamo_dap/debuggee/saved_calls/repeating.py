@@ -220,7 +220,8 @@ class RepeatedCall:
                 if isinstance(found, types.ModuleType) and not call_conditions.is_operator_space(found):
                     raise BadFolder(f"{value.module}.{value.name} goes through the module {found.__name__}")
         except (ImportError, AttributeError) as error:
-            raise BadFolder(f"{value.module}{'.' if value.name else ''}{value.name} is not here: {error}") from None
+            name = f"{value.module}{'.' if value.name else ''}{value.name}"
+            raise BadFolder(f"{name} cannot be imported: {error}") from None
         home, own = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
         # A name that the user has allowed is not checked again.
         is_of_the_user = not is_allowed_name(value.module, value.name)

@@ -385,7 +385,7 @@ class CallWriter:
         alike = source_code.codes_at(self._codes.get(path, []), code.co_name, code.co_firstlineno)
         exact = [at for at, each in enumerate(alike) if each.co_code == code.co_code and each.co_names == code.co_names]
         if not alike:
-            return f"{path} has changed and does not contain it"
+            return f"{path} has changed and does not contain the function"
         if not exact:
             self._notes.append(f"{path} may have changed since {qualified_name(code)} was imported from it")
         at = exact[0] if exact else 0
@@ -458,7 +458,7 @@ class CallWriter:
         except SyntaxError:
             statement = None
         if statement is None:
-            return f"the present text of {file} does not have its statement"
+            return f"the present text of {file} does not contain the class"
         needs = source_code.names_of_statement(source_code.compiled_class(statement, file))
         number, space = self._space(vars(module), kind.__module__)
         found = Class(number, kind.__qualname__, statement.lineno, self._sources[file][0], sorted(needs))

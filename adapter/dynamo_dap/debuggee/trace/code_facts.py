@@ -1,7 +1,7 @@
 """Finds where user lines begin in traced code, and where the function begins.
 
-Computes them once per code object, from the instructions as Dynamo interprets them. Runs on the tracing thread. Facts
-live as long as the process, and keep their code object alive.
+These facts are computed once per code object, from the instructions as Dynamo interprets them. Runs on the tracing
+thread. Facts live as long as the process, and keep their code object alive.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 @dataclass(frozen=True, slots=True)
 class VariableState:
-    """A variable's value at one point. It keeps the trackers alive, so that no other one gets their address."""
+    """A variable's value at one point. It keeps the trackers alive, so that no other object gets their address."""
 
     value: object
     contents: tuple[object, ...] | None

@@ -1,9 +1,9 @@
 """Evaluates a user's expressions over a paused trace without changing the trace.
 
-A path (``z``, ``d["k"]``, ``self.weight``) is resolved over the trackers, and its result is shown like them. Anything
-else is computed by Python on converted values: constants, FakeTensors under the trace's fake mode, SymInts whose
-comparisons add no guard. An expression that needs a tensor's data (``loss.item()``, the truth of ``z.isnan().any()``)
-is computed again on the real values of this call. User functions that an expression calls really run. ``ctx`` is
+A path (``z``, ``d["k"]``, ``self.weight``) is resolved over the trackers, and shown as a tracker. Python computes any
+other expression on converted values: constants, FakeTensors under the trace's fake mode, SymInts whose comparisons add
+no guard. An expression that needs a tensor's data (``loss.item()``, the truth of ``z.isnan().any()``) is computed again
+on the real values of this call. User functions that an expression calls really run. ``ctx`` is
 torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names. An expression's
 changes of the trace are undone and reported: ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no
 effect. Statements in the console that assign to the program's variables are not run here: see ``what_if``. Runs on the
@@ -275,7 +275,7 @@ class _Evaluation:
                 raise _NeedsData(reason) from None
             if is_of_dynamo(problem):
                 reason = first_line_of(problem)
-                raise EvaluationError(f"this would end or restart the trace, and was not done: {reason}") from None
+                raise EvaluationError(f"not done, because this would end or restart the trace: {reason}") from None
             if _NATIVE_FRAMES in str(problem):
                 raise EvaluationError(
                     f"{type(problem).__name__}: {str(problem).partition(_NATIVE_FRAMES)[0]}"

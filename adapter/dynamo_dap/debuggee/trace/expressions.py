@@ -53,7 +53,7 @@ def parse(text: str, *, statements_allowed: bool) -> Parsed:
     """Parse an expression or, if they are allowed, statements.
 
     Raises:
-        EvaluationError: it is not valid Python, or not an expression where one is needed.
+        EvaluationError: the text is not valid Python, or not an expression although statements are not allowed.
     """
     source = text.strip()
     if not source:

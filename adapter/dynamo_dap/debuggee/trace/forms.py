@@ -126,7 +126,7 @@ class FormFamily(Family):
         """Return the Python value.
 
         Raises:
-            EvaluationError: it has none; the text says why.
+            EvaluationError: there is none; the text says why.
         """
 
 

@@ -1,4 +1,4 @@
-"""Models the frames of a paused compile: traced functions, or the one about to be compiled, and the callers below.
+"""Models the frames of a paused compile: traced functions, or a function about to be compiled, and their callers.
 
 Frames are made on the held tracing thread, and live as long as the pause.
 """

@@ -2,7 +2,7 @@
 
 The program compiles, or the debugger replays a call for some purpose. The feature that starts a trace makes its
 ``TraceRun``, which decides what happens at each line. The engine asks ``current_run()`` and nothing else about the
-purpose. A run belongs to one thread, and lives as long as its trace; the program's own traces on a thread share one.
+purpose. A run belongs to one thread and lives as long as its trace; the program's own traces on a thread share one run.
 
 Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized). It then traces
 the same instructions in the same order, up to the point where the attempts differ. Positions and visits of breakpoints
@@ -264,12 +264,12 @@ class TraceRun:
     traces: ProgressOfTraces | None = None
     """Its own progress, if its visits must not count for the program's traces."""
     jumps = False
-    """Whether the user has moved execution in it."""
+    """Whether the user has made it jump to another line."""
     _silenced: str | None = None
 
     @property
     def changes(self) -> Changes | None:
-        """Return the user's changes in it."""
+        """Return the changes that the user has made in the trace, if any."""
         return None
 
     def applies(self, mode: str | None) -> bool:

@@ -32,7 +32,7 @@ _NONE = Variable("(none so far)", Value("", kind="virtual"))
 
 
 def side_effect_children(view: TracedView) -> Children:
-    """Return the pending changes as children: the name is the assigned target, the value the new one."""
+    """Return the pending changes as children, each with the assigned target as its name, and the new value."""
     return Deferred(lambda: unique_names(_changes(view)) or [_NONE])
 
 
@@ -114,7 +114,7 @@ def _sequence(
 
 
 def _unchanged(before: Sequence[object], items: Sequence[object]) -> bool:
-    """Return whether every item is still the one at its place, judged by its source."""
+    """Return whether every item is still at its old place, judged by its source."""
     for number, item in enumerate(items):
         known, constant = constant_of(item)
         if known and (constant is before[number] or (is_scalar(constant) and constant == before[number])):

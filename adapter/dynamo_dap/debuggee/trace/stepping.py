@@ -42,7 +42,7 @@ class Origin:
     position: int
     """The origin's ``TraceProgress.position``, -1 if unknown."""
     call: CachedCall | None = field(default_factory=lambda: current_run().call)
-    """The cached call whose trace it is."""
+    """The cached call in whose trace the step began; None in the program's own trace."""
 
     def continues_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
         """Return whether the step ends in ordinary Python that continues the compiled function ``code``."""
@@ -139,7 +139,7 @@ def _ends_in_other_trace(step: Step, origin: Origin, point: TracePoint) -> bool:
     before = resume_function(compiled)
     if resumed is None or resumed.function != (before.function if before else compiled.co_name):
         return True
-    # The rest after a graph break, and what that calls.
+    # This is the rest of the function after a graph break, or a function that the rest calls.
     return step.kind is StepKind.IN or (step.kind is StepKind.OVER and len(point.chain()) <= 1 + len(origin.callers))
 
 

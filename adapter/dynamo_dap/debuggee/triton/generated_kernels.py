@@ -19,7 +19,7 @@ _MODULE = "torch._inductor.runtime.triton_heuristics"
 _AUTOTUNER = f"{_MODULE}:CachingAutotuner.run"
 _GRID = f"{_MODULE}:GridExpr.from_meta"
 
-GENERATED_KERNELS = Feature("looking into Triton kernels that Inductor generated", _AUTOTUNER, _GRID)
+GENERATED_KERNELS = Feature("inspecting Triton kernels that Inductor generated", _AUTOTUNER, _GRID)
 
 Given = tuple[tuple[object, ...], dict[str, object], Any]
 """A launch's input: arguments, keyword arguments, grid."""

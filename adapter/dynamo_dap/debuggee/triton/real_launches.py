@@ -182,7 +182,7 @@ class InterpretedLaunch:
             with self._programs.unobserved():
                 difference = copies.first_difference(rounds_products=launch.rounds_products)
         except Exception as error:  # noqa: BLE001  (the program continues)
-            self._observer.report(f"what {launch.name} wrote cannot be compared: {type(error).__name__}: {error}")
+            self._observer.report(f"the results of {launch.name} cannot be compared: {type(error).__name__}: {error}")
             return
         if difference is not None:
             self._observer.differs(launch, difference)

@@ -184,7 +184,7 @@ class Children(ABC):
         return ()
 
     def watched(self, name: str) -> Watchable | None:
-        """Return what a data breakpoint on the child ``name`` watches; None if there can be none."""
+        """Return what a data breakpoint on the child ``name`` watches; None if the child cannot have one."""
         return None
 
     def write(self, name: str, expression: str) -> Value:

@@ -116,7 +116,7 @@ class ObjectFamily(Family):
 
 
 def dataclass_fields(value: object) -> list[tuple[str, object]] | None:
-    """Return the filled fields of a dataclass object that its ``repr`` would show; None for others."""
+    """Return the filled fields of a dataclass object that its ``repr`` would show; None for other objects."""
     declared = find_in_type(value, "__dataclass_fields__")
     if type(declared) is not dict:
         return None

@@ -105,7 +105,7 @@ class EnumMembers(ObjectFamily):
         return f"{qualified_name_of(type(value))}.{name}"
 
     def children(self, value: enum.Enum, expression: str | None, view: View) -> Children | None:
-        """Return the member's value, and what else it stores."""
+        """Return the member's value, and its other stored attributes."""
 
         def make() -> list[Variable]:
             stored = instance_dictionary(value).get("_value_")

@@ -163,7 +163,7 @@ def _dense(tensor: Tensor) -> tuple[Tensor, str | None]:
     if not is_tensor(tensor):
         raise EvaluationError(f"this is not a tensor, but of the type {name_of(type(tensor))}")
     inner = unwrapped(tensor)
-    note = None if inner is tensor else "as it is without torch.func's and functionalization's wrapping"
+    note = None if inner is tensor else "the tensor inside the wrappers of torch.func and functionalization"
     _check_data(inner, tensor)
     data = inner.detach()
     if data.is_nested:
@@ -172,13 +172,13 @@ def _dense(tensor: Tensor) -> tuple[Tensor, str | None]:
         if data.numel() <= _MOST_DENSE:
             return data.to_dense(), f"made dense: {str(data.layout).removeprefix('torch.')}"
         values = data.coalesce().values() if data.layout == torch.sparse_coo else data.values()
-        return values, f"the {values.size(0)} stored values: the whole has {data.numel()} elements"
+        return values, f"only the {values.size(0)} stored values: the tensor has {data.numel()} elements"
     if data.is_quantized:
         if data.qscheme() in (torch.per_channel_affine, torch.per_channel_affine_float_qparams):
             if data.numel() > _MOST_DENSE:
                 raise EvaluationError("a tensor quantized by channel is shown up to 16 million elements")
             data = data.dequantize()
-        note = "the numbers that the quantized elements stand for"
+        note = "the numbers that the quantized elements represent"
     elif data.is_complex():
         note = note or "complex: statistics and pictures are of the magnitudes"
     return data, note

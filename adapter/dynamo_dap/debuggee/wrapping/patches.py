@@ -79,7 +79,7 @@ class Patches:
     """The hooks of one feature."""
 
     def __init__(self, feature: str, on_failure: Callable[[], None] | None = None) -> None:
-        """Name it ``feature`` for users; ``on_failure`` cleans up its state when it is switched off."""
+        """Call the feature ``feature`` in messages; ``on_failure`` cleans up when the feature is switched off."""
         self.feature = feature
         self.is_off = False
         """Whether one of its hooks failed."""
