@@ -1,8 +1,8 @@
 """Counts the items that torch's ``CompilerBisector`` may disable in one run, and describes one of them.
 
-Torch itself disables decompositions, passes and lowerings through its environment variables. This module listens, and
-changes the settings that the bisector has for that. Runs on the compiling thread, in a process made for this run, and
-stays installed for the life of that process.
+Torch itself disables decompositions, passes and lowerings through its environment variables. This module counts torch's
+queries in the run, and answers which settings the bisector changes. Runs on the compiling thread, in a process made for
+this run, and stays installed for the life of that process.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _ancestors(source: object) -> Iterator[tuple[str, int]]:
 
 
 def forward_of(node: Node) -> tuple[list[str], int | None]:
-    """Return the names in Dynamo's graph of the operation that a node belongs to, and autograd's number of it.
+    """Return the operation that a node belongs to: its names in Dynamo's graph, and autograd's number.
 
     The innermost name is the last. A node of a backward pass belongs to an operation as well.
     """
@@ -411,7 +411,7 @@ def _operation(node: Any, members: list[Any], holder: dict[str, str], reasons: R
 def _origins(operations: Any) -> tuple[str, ...]:
     """Return the nodes of the graph that operations of Inductor's IR compute.
 
-    A call of a library function computes one; its other origins belong to its operands.
+    A call of a library function computes one node; its other origins belong to its operands.
     """
     found: dict[str, None] = {}
     for each in operations:

@@ -233,7 +233,7 @@ _CACHES = (("torch._inductor.config", "fx_graph_cache"), ("torch._functorch.conf
 
 
 def use_no_caches(patches: Patches) -> None:
-    """Keep torch from using its caches of compiled graphs, as one of ``patches``."""
+    """Keep torch from using its caches of compiled graphs, by ``patches``."""
     for module, name in _CACHES:
         config = sys.modules.get(module)
         if config is not None and hasattr(config, name):

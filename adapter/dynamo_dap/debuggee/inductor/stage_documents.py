@@ -121,7 +121,7 @@ class StageDocuments:
         return known[which] if kind == "input" else f"{known[which]}.grad"
 
     def _previous(self, identifier: str) -> str | None:
-        """Return the earlier document whose names a stage's graph has kept."""
+        """Return the earlier document whose node names a stage's graph has kept."""
         has_joint = "joint" in self.documents
         passes = ["joint-passes", "joint"] if has_joint else ["forward"]
         found = {
@@ -275,7 +275,7 @@ class StageDocuments:
         return found or self._known(f"{direction}-post-grad", kernel.origins)
 
     def _holding(self, direction: str, operations: Iterable[str]) -> list[str]:
-        """Return the fused operations that contain some operations: kernels know only the single ones."""
+        """Return the fused operations that contain ``operations``: kernels name only single operations."""
         fused, wanted = self.documents.get(f"{direction}-fused"), set(operations)
         return [
             f"{direction}-fused:{part.name}"

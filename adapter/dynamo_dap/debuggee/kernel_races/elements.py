@@ -258,7 +258,7 @@ class _Orders:
         self._released: dict[int, list[tuple[Index, int]]] = {}
         """By address: the program that released it, and its count of releases."""
         self._acquired: dict[Index, list[tuple[int, int, int]]] = {}
-        """By program, for each acquire: its own releases so far, the address, and the releases of the address so far."""
+        """By program, for each acquire: its own releases so far, the address, and the address's releases so far."""
 
     def program_begins(self, program: Index) -> None:
         """Begin the next program."""

@@ -1,7 +1,7 @@
 """Tracks launches of kernels in Triton's interpreter: their grid, the running program, the tensors.
 
-A launch lives from the call of a kernel to its return, on the thread that makes it; nested kernels have one each. Other
-threads may ask for a frame's launch while the frame's thread is held. Nothing here imports Triton or torch.
+A launch lives from the call of a kernel to its return, on the thread that makes it; each nested kernel has its own.
+Other threads may ask for a frame's launch while the frame's thread is held. Nothing here imports Triton or torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Argument:
         return cls(name, tensor, int(tensor.data_ptr()), int(tensor.element_size()), extent)
 
     def contains(self, address: int) -> bool:
-        """Return whether ``address`` lies inside one of its elements."""
+        """Return whether ``address`` is in the tensor's memory, including gaps between elements."""
         return self.address <= address < self.address + self.extent * self.element_size
 
 

@@ -20,7 +20,7 @@ _MOST_LANES = 8
 def argument_of(handle: Any) -> Argument | None:
     """Return the argument that a block of pointers was computed from.
 
-    A pointer made from an integer has no origin: its argument is the one that contains its first lane.
+    For a pointer made from an integer, return the argument whose memory contains the pointer's first lane.
     """
     marked = getattr(handle.dtype, MARK, None)
     if isinstance(marked, Argument):

@@ -64,7 +64,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """Handle an annotated assignment like another one."""
+        """Handle an annotated assignment like a plain one."""
         if node.value is not None:
             self._assign(node.target, node.value)
         self.generic_visit(node)
