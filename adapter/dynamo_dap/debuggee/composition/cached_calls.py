@@ -2,10 +2,10 @@
 
 Dynamo traces a function once for each cache entry, so a breakpoint in it would be hit only once. A call that reaches a
 line with a breakpoint is replayed in isolation (``torch_api.traced.replays``) on its own arguments, before its
-generated code runs, and is held in that trace like any other. A newly compiled call is replayed without a stop if its
-trace before a graph break is lost: at a branch on a tensor's data, where Dynamo does not restart. With ``cachedCalls``
-``eager`` the function runs eagerly while it has breakpoints. One for each process; the decisions run where calls
-begin, on the program's threads.
+generated code runs. The thread is held in that trace like in any other. A newly compiled call is replayed without a
+stop if its trace before a graph break is lost: at a branch on a tensor's data, where Dynamo does not restart. With
+``cachedCalls`` ``eager`` the function runs eagerly while it has breakpoints. One for each process; the decisions run
+where calls begin, on the program's threads.
 """
 
 from __future__ import annotations

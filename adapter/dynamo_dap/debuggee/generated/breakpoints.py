@@ -3,9 +3,9 @@
 ``InstructionBreakpoints`` has the breakpoints by address (``setInstructionBreakpoints``) and by line of a listing. They
 are set on the agent's reader thread and read on any thread. A breakpoint that is set again unchanged keeps its id and
 hit count. ``RunTimeLines`` updates the state of breakpoints of mode ``run-time`` after each change of code or
-breakpoints, on the thread that made the change. Instructions of the generated code execute a user's line, or the
-compiled graph that they call; nothing does if Dynamo computed the line's result while tracing. ``Plans`` merges all
-breakpoints of one code object; a plan is replaced, never changed.
+breakpoints, on the thread that made the change. A user's line is executed by instructions of the generated code, or by
+the compiled graph that they call. If Dynamo computed the line's result while tracing, nothing executes the line.
+``Plans`` merges all breakpoints of one code object; a plan is replaced, never changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps the known code objects that Dynamo generated.
 
-A ``GeneratedCode`` is made when its code first runs (or is first looked up) and lives as long as the code object, which
-it does not keep alive. Expensive facts are computed at first use. Runs on any thread.
+A ``GeneratedCode`` is made when its code first runs (or is first looked up) and lives as long as the code object. It
+does not keep the code object alive. Expensive facts are computed at first use. Runs on any thread.
 """
 
 from __future__ import annotations

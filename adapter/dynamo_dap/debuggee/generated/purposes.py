@@ -1,9 +1,10 @@
 """Derives the purpose of each instruction of generated code from the code and from Dynamo's record of its compile.
 
-An instruction has the purpose of the instruction that uses its result, and so on, up to one with a side effect: a call
-of the compiled graph or of a resume function, a store into a user's object, the return. Dynamo interleaves instructions
-of different purposes (it first pushes the operands of all side effects and then performs these in reverse), so no order
-is assumed. The module has no side effects, except that it reads the user's source lines. Runs on any thread.
+An instruction has the purpose of the instruction that uses its result. Such a chain ends at an instruction with a side
+effect: a call of the compiled graph or of a resume function, a store into a user's object, the return. Dynamo
+interleaves instructions of different purposes: it first pushes the operands of all side effects and then performs these
+in reverse. So this module assumes no order. It has no side effects, except that it reads the user's source lines. Runs
+on any thread.
 """
 
 from __future__ import annotations

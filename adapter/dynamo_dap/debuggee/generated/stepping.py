@@ -15,9 +15,9 @@ The module has no side effects. Runs on the stepping thread only.
   step in also ends in the next trace. debugpy steps ordinary Python.
 
 **Steps that began elsewhere** (*handing over*): a step *in* from a traced frame or from ordinary Python ends at the
-first instruction of the next generated code that runs. After the last traced line of a function, that is the new code
-of this function; at a call that hits the cache, it is the cached code. A step *over* or *out* that
-began elsewhere ends in generated code only where that code continues the traced function as ordinary Python.
+first instruction of the next generated code that runs. After the last traced line of a function, this is the function's
+new code; at a cache hit, it is the cached code. A step *over* or *out* that began elsewhere ends in generated code only
+where that code continues the traced function as ordinary Python.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps attempts that Dynamo abandoned to restart the analysis, so that the user can go back to them.
 
 Torch clears the objects of an abandoned attempt. This module delays that for a logged attempt, until no thread can go
-back to it. An attempt that ended at a graph break is the trace of the part before the break: the next attempt traces
+back to it. An attempt that ended at a graph break is the trace of the part before the break. The next attempt traces
 that part again and compiles it. Runs on the tracing thread; an attempt is kept until ``close``.
 """
 

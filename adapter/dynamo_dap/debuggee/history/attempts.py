@@ -1,11 +1,11 @@
 """Links a thread's attempts: the running one, abandoned ones, and the part before a graph break.
 
-Each has its own history. When Dynamo abandons an attempt and restarts, the user can still select the attempt's
-snapshots, but no step leads there. The part after a graph break is a separate trace. A step back from its beginning
-leads to the end of the attempt before the break. There is no such attempt in a cached call, or if Dynamo continued at
-the break without a restart. Then the step leads to the end of a saved trace, with this call's inputs: the trace of the
-cache entry that ran up to the break. Runs on the tracing thread, but ``StateLogs.want`` may close attempts on any
-thread. An attempt lives until the function or the call that it leads to has ended.
+Each attempt has its own history. When Dynamo abandons an attempt and restarts, the user can still select its snapshots,
+but no step leads there. The part after a graph break is a separate trace. A step back from its beginning leads to the
+end of the attempt before the break. There is no such attempt in a cached call, or if Dynamo continued at the break
+without a restart. Then the step leads to the end of the saved trace of the cache entry that ran up to the break, with
+this call's inputs. Runs on the tracing thread, but ``StateLogs.want`` may close attempts on any thread. An attempt
+lives until the function or the call that it leads to has ended.
 """
 
 from __future__ import annotations

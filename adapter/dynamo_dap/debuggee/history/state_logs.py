@@ -1,8 +1,9 @@
 """Keeps the running trace's log, and the history before it: earlier attempts, and saved traces of cached calls.
 
-Steps back after a graph break lead to the attempt before it, or into the saved trace of the call that reached it, with
-that call's inputs. Runs on the tracing thread, unless stated otherwise. Attempts live until the function or the call
-that they lead to has ended. Saved traces live as long as their cache entry.
+Steps back after a graph break lead to the attempt before the break. In a cached call they lead into the saved trace of
+the cache entry that ran up to the break, with the call's inputs. Runs on the tracing thread, unless stated otherwise.
+Attempts live until the function or the call that they lead to has ended. Saved traces live as long as their cache
+entry.
 """
 
 from __future__ import annotations

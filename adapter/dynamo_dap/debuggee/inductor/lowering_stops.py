@@ -2,8 +2,8 @@
 
 The thread is held inside torch. The stack shows what torch is about to do, then the user's line, then the torch
 functions that are running. A step ends at the next work on the same line; a step in enters torch's Python if the user
-debugs that (``justMyCode`` is off). Part of the compile-time engine; runs on the compiling thread, or on the thread
-that first runs a backward pass.
+debugs torch as well (``justMyCode`` is off). Part of the compile-time engine; runs on the compiling thread, or on the
+thread that first runs a backward pass.
 """
 
 from __future__ import annotations

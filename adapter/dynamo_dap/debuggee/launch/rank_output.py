@@ -1,7 +1,7 @@
 """Prefixes the output lines of a rank of a distributed job with its name, or sends them to its own session.
 
-``sys.stdout`` and ``sys.stderr`` of a rank write through a stream of ours, line by line, from before its program runs
-to its end. Output of C code bypasses this stream, and so does the output of a rank with a file (torchrun's
+``sys.stdout`` and ``sys.stderr`` of a rank write through a stream of the debugger, line by line, from before its
+program runs to its end. Output of C code bypasses this stream, and so does the output of a rank with a file (torchrun's
 ``--redirects``, ``--tee``). Runs on any thread of the program.
 """
 

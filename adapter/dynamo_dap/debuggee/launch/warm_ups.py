@@ -1,9 +1,9 @@
 """Finds the shortest list of calls after which no size of a range compiles, and proves that none is shorter.
 
 A size's region is the set of sizes that its entry serves if the size is dynamic. Sizes outside of each other's regions
-need different entries, and a call adds at most one entry: their number is the least number of calls. If a first call
-adds an entry for its own size only, and every region has several sizes, one more call is needed. Each list is tried
-with an empty cache. Runs on the main thread after the program's end.
+need different entries, and a call adds at most one entry. So the number of such sizes is the least number of calls. If
+a first call adds an entry for its own size only, and every region has several sizes, one more call is needed. Each list
+is tried with an empty cache. Runs on the main thread after the program's end.
 """
 
 from __future__ import annotations

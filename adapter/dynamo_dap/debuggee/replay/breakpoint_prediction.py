@@ -1,6 +1,6 @@
 """Predicts what breakpoints do in later calls of a cache entry, without tracing those calls.
 
-Each call of a cache entry reaches the same lines, and a name there has the same origin in each call: a constant, a
+Each call of a cache entry reaches the same lines. A name on a line has the same origin in each call: a constant, a
 value reached from arguments or globals, or a result of the graph. So conditions and log messages are computed from
 these origins. For results, the graph of the first trace runs on the call's own inputs. A breakpoint that does not stop
 (``step == 500``, ``loss.item() > 3``, a hit count, a log message) therefore costs no trace. The text of a log message,

@@ -1,8 +1,8 @@
 """Converts trackers to Python values with which an expression can compute.
 
 Constants stay as they are, and containers are copied. Tensors become FakeTensors and symbols SymInts, or both become
-the real values of this call. An object of a user's class is used as it is, unless the traced code changed it or an
-object inside it: its methods would see the old values. Then the changed object and all objects that lead to it are
+the real values of this call. An object of a user's class is used as it is. But if the traced code changed it or an
+object inside it, its methods would see the old values. Then the changed object and all objects that lead to it are
 copied, with the pending changes applied. A value that only Dynamo models (an iterator, a context manager) becomes a
 placeholder that cannot be advanced or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
 """

@@ -1,8 +1,9 @@
 """Serves the DAP ``disassemble`` request for traced code: the instructions as Dynamo interprets them.
 
-Dynamo rewrites instructions before it traces them, so they come from its interpreter and not from ``dis``; a row's
-address encodes an index. Rows beyond either end are padding, since VS Code's view scrolls endlessly. Code objects are
-numbered on the tracing thread and listed on the agent's reader thread; they are kept for the life of the process.
+Dynamo rewrites instructions before it traces them, so they come from its interpreter and not from ``dis``. A row's
+address encodes the instruction's index. Rows beyond either end are padding, since VS Code's view scrolls endlessly.
+Code objects are numbered on the tracing thread and listed on the agent's reader thread. They are kept for the life of
+the process.
 """
 
 from __future__ import annotations

@@ -146,9 +146,9 @@ def frames_of(
 ) -> list[Frame]:
     """Return the whole stack of a tracing thread.
 
-    ``chain`` is the traced function and its callers; ``top`` the hook's Python frame; ``address_of`` gives the address
-    of a frame's instruction; ``host`` presents the Python frames that called into Dynamo; ``names`` can be used in
-    expressions; ``earlier``: see ``TracedFunction``; ``more_scopes`` are the innermost function's.
+    ``chain`` has the traced function and its callers, and ``top`` is the hook's Python frame. ``address_of`` returns
+    the address of a frame's instruction. ``host`` presents the Python frames that called into Dynamo. Expressions can
+    use ``names``. ``earlier``: see ``TracedFunction``. ``more_scopes`` are further scopes of the innermost function.
     """
     scratch = dict(names)
     traced = [

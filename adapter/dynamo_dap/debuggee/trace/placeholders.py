@@ -1,10 +1,10 @@
 """Makes placeholders for values that Dynamo models, but that do not exist in Python yet.
 
 Expressions use them. A generator, a ``zip``, a storage or a context manager exists in a trace only as a tracker. Other
-objects need a copy with the traced code's changes, which is impossible without running code of their class. A
-placeholder has the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity, can be put into
-containers and formatted. Whatever would advance, enter, call, read or change the value is refused. Runs on the tracing
-thread; a placeholder lives as long as the evaluation that made it.
+objects need a copy with the traced code's changes, which is impossible without running code of their class. For
+``isinstance``, ``type()`` and ``hasattr``, a placeholder has the class of its value. It has an identity, and can be put
+into containers and formatted. Operations that would advance, enter, call, read or change the value raise an error. Runs
+on the tracing thread; a placeholder lives as long as the evaluation that made it.
 """
 
 from __future__ import annotations

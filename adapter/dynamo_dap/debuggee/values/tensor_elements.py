@@ -1,4 +1,4 @@
-"""Takes a page of a tensor's elements: its rows as they are, sorted by a column, or only those that match a filter.
+"""Returns a page of a tensor's elements: all rows, rows sorted by a column, or rows that match a filter.
 
 Sorting reads one column, filtering all elements of the shown part, piece by piece. Runs on the held thread; nothing
 outlives a request.

@@ -1,8 +1,8 @@
 """Returns the part of a tensor that a user views: a page of elements, statistics, the next match, or a picture.
 
-However large the tensor is, only what is shown is read and copied: a page, the elements behind a picture's points, or a
-sample. No random number is drawn from the program's generators, and no gradient is recorded. A device's data is copied
-to the CPU part by part, because the user asked for it. Runs on the held thread; nothing outlives a request.
+Even of a large tensor, only the shown elements are read and copied: a page, the elements behind a picture's points, or
+a sample. No random number is drawn from the program's generators, and no gradient is recorded. A device's data is
+copied to the CPU part by part, because the user asked for it. Runs on the held thread; nothing outlives a request.
 """
 
 from __future__ import annotations
