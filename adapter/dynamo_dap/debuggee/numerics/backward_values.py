@@ -193,7 +193,7 @@ class BackwardValues:
                 if each.op == "placeholder" and kinds_of(run.gradient(each.name, "", limit))
             ]
         if visit is None:
-            raise _unknown(lines.graph.nodes, f"{target_name(maker)} is of no line")
+            raise _unknown(lines.graph.nodes, f"{target_name(maker)} belongs to no line")
         made = BadOperation(node, kind, gradient, 0)
         module = module_of(maker, noted.call)
         function = visit.function if module is None else f"{visit.function} of {module}"
@@ -245,7 +245,7 @@ def _maker_of(nodes: Sequence[Node], run: GradientRun, node: Node, limit: int, p
         part = run.contribution(results, prefix + node.name, limit)
         if part is not None and kinds_of(part):
             return user
-    raise _unknown(nodes, f"the gradient of {target_name(node)} is finite from each of its users, and not their sum")
+    raise _unknown(nodes, f"each part of the gradient of {target_name(node)} is finite, but their sum is not")
 
 
 def _unknown(nodes: Iterable[Node], reason: str) -> NoRealValue:

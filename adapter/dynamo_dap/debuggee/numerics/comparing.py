@@ -1,6 +1,6 @@
-"""Compares a compiled graph with Dynamo's line by line, for the filter ``mismatch`` and commands.
+"""Compares a call's compiled graph with Dynamo's graph line by line, and reports it: for ``mismatch`` and commands.
 
-Runs on the thread that makes the call, right after it; for gradients, on the thread of the backward pass.
+Runs on the thread that makes the call, right after the call. Gradients are compared on the thread of the backward pass.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
-"""How many stored values that differ are listed."""
+"""The maximum number of stored values that differ to look at."""
 _DYNAMOS = "eager"
-"""The stage of ``bisect`` for Dynamo's own trace."""
+"""The name of Dynamo's own trace among the stages of ``bisect``."""
 
 
 class CallsDifferByChance(Exception):
-    """A call cannot be compared: Inductor draws other random numbers than the graph's operations."""
+    """A call cannot be compared: Inductor draws its own random numbers, which differ from eager's."""
 
 
 @contextlib.contextmanager
@@ -90,10 +90,10 @@ def outputs_of(call: GraphCall) -> list[object]:
 
 
 def graph_of_call(call: GraphCall, cached_call: CachedCall, *, with_transforms: bool = False) -> ReplayedGraph:
-    """Trace the call again, and return its graph.
+    """Replay the call, and return its graph with the call's inputs.
 
     Raises:
-        NoRealValue: the graph differs from the compiled one, or it is a backward pass.
+        NoRealValue: the graph differs from the compiled one, or is a backward pass of compiled autograd.
     """
     if is_compiled_backward(cached_call.code):
         raise NoRealValue(
@@ -109,7 +109,7 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
     """Run Dynamo's graph of a call eagerly, and compare its outputs with those of the compiled graph.
 
     Raises:
-        CallsDifferByChance: comparing them would prove nothing.
+        CallsDifferByChance: the graph draws random numbers that Inductor draws differently.
         NoRealValue: the graph cannot be run.
     """
     if call.graph.draws and draws_its_own_numbers(cached_call.backend):
@@ -140,7 +140,9 @@ def compared_if_valid(call: GraphCall, cached_call: CachedCall) -> Comparison | 
 
 
 def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:
-    """Return the call's first difference, and what was not compared. Dynamo's own faults come before others.
+    """Return the call's first difference, if any, and why a part of the call was not compared.
+
+    Faults of Dynamo come before those of later stages.
 
     Raises:
         Exception: whatever the backend raises.
@@ -226,7 +228,7 @@ def body_of(
 ) -> ComparisonBody:
     """Return the report on a comparison.
 
-    ``fault`` is None if nothing differs; ``problem`` says what is missing.
+    ``fault`` is None if nothing differs. ``problem`` says what was not compared, and why.
     """
     backend = name_of(cached_call.backend)
     verdict = _same(comparison) if fault is None else cause_of(fault, backend)
@@ -267,7 +269,7 @@ def body_of(
 
 
 def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
-    """Return the stages that were judged; Dynamo's trace is one of them if the function ran eagerly."""
+    """Return the stages that were judged. Dynamo's trace is among them if the function ran as ordinary Python."""
     if fault is None:
         return []
     if fault.stage == DYNAMO:
@@ -277,18 +279,18 @@ def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
 
 
 def _operation(fault: Fault | None) -> str | None:
-    """Return the operation whose own result differs; None if no value differs."""
+    """Return the operation whose result differs; None if the difference is not in the value of a result."""
     is_value = fault is not None and fault.node is not None and fault.stored is None and fault.observed is None
     return operation_text(fault.node) if fault is not None and is_value else None
 
 
 def operation_text(node: Node) -> str:
-    """Return the name of an operation; for one that enters a transform of ``torch.func``, words."""
+    """Return the name of an operation for the user."""
     return "a transform of torch.func" if has_transforms([node]) else operation_name(node)
 
 
 def needs_gradients(outputs: Sequence[object]) -> bool:
-    """Return whether a backward pass can reach an output."""
+    """Return whether a backward pass can reach any of ``outputs``."""
     return any(getattr(each, "requires_grad", False) for each in outputs)
 
 
@@ -347,7 +349,10 @@ def body_of_lost_backward(call: KeptBackward, reason: str) -> ComparisonBody:
 
 
 def body_of_raised_backward(call: KeptBackward, raised: RaisedCall, eager: BaseException | None) -> ComparisonBody:
-    """Return the report on a backward pass that raised in the compiled graph; ``eager`` is what eager raises in it."""
+    """Return the report on a backward pass that raised in the compiled graph.
+
+    ``eager`` is the exception that the same backward pass raises in eager, if any.
+    """
     problem, backend = named_first_line_of(raised.problem), name_of(call.backend)
     node = raised.node or (raised.backward_nodes[0] if len(raised.backward_nodes) == 1 else None)
     place = None if node is None else place_of(node, is_torch_file)
@@ -377,7 +382,7 @@ def _cause_of_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> st
 
 
 def cause_in_backward(fault: Fault, backend: str) -> str:
-    """Return the stage that makes a gradient wrong."""
+    """Return the text that names the stage and the operation that make a gradient wrong."""
     if fault.node is None:
         return f"the backend ({backend}), in this compiled code alone: compiled again, its gradients match."
     operation = operation_text(fault.within or fault.node)
@@ -387,7 +392,7 @@ def cause_in_backward(fault: Fault, backend: str) -> str:
 def body_without_graph(
     call: GraphCall, cached_call: CachedCall, verdict: str, *, stage: str | None = None, line: Place | None = None
 ) -> ComparisonBody:
-    """Return the report on a call whose graphs were not compared; ``stage`` is the wrong one, if known."""
+    """Return the report on a call whose graphs were not compared; ``stage`` is the wrong stage, if known."""
     return ComparisonBody(
         function=name_of_call(cached_call),
         compile_id=cached_call.compile_id,
@@ -405,10 +410,10 @@ def body_without_graph(
 
 
 def body_of_missing_exception(call: GraphCall, cached_call: CachedCall, found: EagerRaises) -> ComparisonBody:
-    """Return the report on a call that returned, though an operation of its graph raises.
+    """Return the report on a compiled call that returned, though an operation of its graph raises in eager.
 
     Raises:
-        NoRealValue: it is not proven that ordinary Python raises it.
+        NoRealValue: it is not proven that the function raises the same exception as ordinary Python.
     """
     try:
         in_python = problem_in_python(cached_call, call.kept.random)
@@ -431,7 +436,7 @@ def body_of_missing_exception(call: GraphCall, cached_call: CachedCall, found: E
 def body_of_failed_compile(
     function: str, compile_id: str, backend: str, verdict: str, *, stage: str | None, line: Place | None
 ) -> ComparisonBody:
-    """Return the report on a compile that raised; ``stage`` is the wrong one, if known."""
+    """Return the report on a compile that raised; ``stage`` is the wrong stage, if known."""
     return ComparisonBody(
         function=function,
         compile_id=compile_id,
@@ -456,14 +461,14 @@ def line_at_fault(fault: Fault) -> tuple[str, int] | None:
 
 
 def place_of_fault(fault: Fault) -> tuple[Place, str] | None:
-    """Return the line of the fault, and its function."""
+    """Return the line of a fault in an operation, and the line's function."""
     if fault.line is None:
         return place_of(fault.node, is_torch_file)
     return next((each for each in places_of(fault.node) if (each[0].path, each[0].line) == fault.line), None)
 
 
 def cause_of(fault: Fault, backend: str) -> str:
-    """Return the cause of a difference, and the evidence."""
+    """Return the text that names the cause of a difference, and the evidence."""
     if fault.operator is not None:
         kernel = f"the {fault.stage} of " if fault.stage == FAKE_KERNEL else ""
         return f"{kernel}{target_name(fault.node)}. {fault.operator}"
@@ -515,7 +520,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
             continue
         for place, function in reversed(places):
             of_python = comparison.by_line.get((place.path, place.line))
-            # Lines that only call functions are listed if the functions' results differ.
+            # List a line that only calls functions if their results differ there.
             if place is places[0][0] or (of_python is not None and not of_python.is_same):
                 line = lines.setdefault((place.path, place.line), _line(place, function, of_python))
         line.operations.append(operation_name(node))
@@ -532,13 +537,13 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
         line.dynamo = _deviation(fault.difference)
     at_fault = None if fault is None else lines.get(line_at_fault(fault) or ("", 0))
     if fault is not None and at_fault is not None and not _is_any_different(at_fault):
-        # Its values are right, but its writes to memory, strides, sharing or gradients differ.
+        # The line's values are right, but what it writes to memory, strides, sharing or gradients differ.
         at_fault.compiled = replace(_deviation(fault.difference), same=False)
     return list(lines.values())
 
 
 def _nodes(comparison: Comparison, fault: Fault | None) -> list[Node]:
-    """Return the graph's nodes, with the compared nodes of an operator's body before the operator."""
+    """Return the graph's nodes; before a wrong higher-order operator, insert the compared nodes of its body."""
     nodes = list(comparison.graph.nodes)
     if fault is not None and fault.within is not None:
         known, position = set(nodes), nodes.index(fault.within)
@@ -551,7 +556,7 @@ def _is_any_different(line: ComparedLine) -> bool:
 
 
 def _function_at(comparison: Comparison, place: Place) -> str:
-    """Return the innermost function with a line."""
+    """Return the name of the innermost function that has the line."""
     within = [
         code
         for code in comparison.graph.codes

@@ -1,7 +1,7 @@
 """Compares a program's calls without a debugger, for ``dynamo-dap compare``.
 
-Selected calls are compared when they return, their gradients after a backward pass through them. Each comparison is
-written to a file. Runs on the thread that makes the call, and on that of the backward pass.
+Compares the results of selected calls when they return, and their gradients after a backward pass has run through them.
+Writes each comparison to a file. Runs on the thread that makes the call, and on that of the backward pass.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ from dynamo_dap.protocol.comparisons import GRADIENTS, RUNNING, ComparisonBody
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
-"""Steps to which a failure of a compile is attributed by name; others belong to the backend."""
+"""The steps of a compile that reports name as the cause of a failure; for other steps they name the backend."""
 _MAXIMUM_PASSES = 4
-"""How many backward passes through one call are compared."""
+"""The maximum number of backward passes through one call that are compared."""
 _MAXIMUM_AWAITED = 64
-"""Maximum number of calls of one graph that wait for a backward pass, in case it raises."""
+"""The maximum number of calls of one graph that are kept in case their backward pass raises."""
 
 _Awaited = tuple["weakref.ref[KeptBackward]", "weakref.ref[ReturnedGradients]"]
-"""A call, and its gradients."""
+"""A call, and the object that collects its gradients."""
 
 
 class ComparingRun(CallObserver, CompileObserver):
@@ -85,7 +85,10 @@ class ComparingRun(CallObserver, CompileObserver):
     feature = "comparing calls"
 
     def __init__(self, path: str, every: int, report: Callable[[str], None]) -> None:
-        """Write comparisons to ``path``, of every ``every``-th call of a graph, or for 0 of calls 1, 2, 4, 8, ..."""
+        """Compare every ``every``-th call of each graph (0: calls 1, 2, 4, 8, ...), and write the results to ``path``.
+
+        ``report`` prints a line for the user.
+        """
         self._path = Path(path)
         self._every = every
         self._report = report
@@ -97,13 +100,13 @@ class ComparingRun(CallObserver, CompileObserver):
         self._awaited: dict[
             int, tuple[weakref.ref[types.CodeType], deque[tuple[weakref.ref[Any], weakref.ref[Any]]]]
         ] = {}
-        """By identity of generated code: the code, and its calls with gradients, while the program keeps these."""
+        """By identity of generated code: the code, and its calls whose gradients may still arrive."""
         self._failed_at: Place | None = None
-        """The line at which the trace of the present compile has raised."""
+        """The line at which the trace of the present compile has raised, if it has."""
         self._backend_failure: BackendFailure | None = None
 
     def begin(self) -> None:
-        """Start to observe; torch has been imported."""
+        """Start to observe compiles and calls; torch has been imported."""
         for feature in NEEDED:
             if feature.problem is not None:
                 self._report(f"dynamo-dap: {feature.problem}\n")
@@ -114,7 +117,7 @@ class ComparingRun(CallObserver, CompileObserver):
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Note the line of a trace that ends with an exception for the program."""
+        """Note the line at which a trace has raised."""
         frames = (frame_of_break(exception) or frame).with_callers()
         innermost = next((each for each in frames if not is_torch_file(each.path)), frame)
         self._failed_at = Place(innermost.path, innermost.line, 1)
@@ -125,11 +128,11 @@ class ComparingRun(CallObserver, CompileObserver):
         self._raised.install()  # the parts of torch that it needs may be imported only now
 
     def backend_failed(self, frame: TracedFrame, graph: Graph, problem: BaseException) -> None:
-        """Note that a backend has failed, and which part of it."""
+        """Note which step of the backend has failed."""
         self._backend_failure = failure_of(problem)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Observe a compiled graph from its first call on; report why a compile raised."""
+        """Observe the calls of the compiled code; if the compile raised, report why."""
         attributes = self._attributes.take()
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code, attributes)
@@ -159,7 +162,7 @@ class ComparingRun(CallObserver, CompileObserver):
         )
 
     def returned(self, call: GraphCall) -> None:
-        """Compare a call if it is selected, or returns memory of an earlier call, and write the result."""
+        """Compare a call if it is selected, or if it returns the memory of an earlier call; write the result."""
         reused = self._memory.take(call)
         if reused is None and not self._is_wanted(call.graph.calls):
             return
@@ -174,7 +177,7 @@ class ComparingRun(CallObserver, CompileObserver):
             self._cannot(call, cached_call, problem)
 
     def raised(self, call: GraphCall) -> None:
-        """Report whether Dynamo's graph raises as well."""
+        """Write whether Dynamo's graph raises as well; the compiled graph has raised."""
         cached_call = call.as_cached_call()
         if cached_call is None:
             return
@@ -185,7 +188,7 @@ class ComparingRun(CallObserver, CompileObserver):
             self._cannot(call, cached_call, problem)
 
     def keeps_all(self, number: int) -> bool:
-        """Return whether the call will be compared, which needs all of its inputs."""
+        """Return whether call ``number`` of a graph will be compared: then all of its inputs must be kept."""
         return self._is_wanted(number)
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
@@ -211,7 +214,7 @@ class ComparingRun(CallObserver, CompileObserver):
     def _await_backward(
         self, call: GraphCall, cached_call: CachedCall, comparison: Comparison, body: ComparisonBody
     ) -> None:
-        """Compare the gradients of a call after the program's own backward pass has passed through it."""
+        """Have the gradients of a call compared after the program's own backward pass has run through it."""
         if not needs_gradients(outputs_of(call)):
             return
         try:
@@ -232,7 +235,7 @@ class ComparingRun(CallObserver, CompileObserver):
             body.not_compared.append(f"{GRADIENTS}: {problem}")
 
     def _came_back(self, kept: KeptBackward, ended: BackwardPass) -> None:
-        """Compare a backward pass, and write the result."""
+        """Compare a backward pass that has run through a call, and write the result."""
         kept.passes += 1
         if kept.passes > _MAXIMUM_PASSES:
             return
@@ -247,7 +250,7 @@ class ComparingRun(CallObserver, CompileObserver):
         return [code for known, _ in list(self._awaited.values()) if (code := known()) is not None]
 
     def _pass_raised(self, raised: RaisedCall) -> None:
-        """Say whether eager's backward pass raises as well."""
+        """Write whether eager's backward pass raises as well; the compiled backward graph has raised."""
         _, awaited = self._awaited.get(id(raised.code), (None, ()))
         for of_call, of_gradients in tuple(awaited) if raised.is_backward else ():
             kept, returned = of_call(), of_gradients()
@@ -266,7 +269,7 @@ class ComparingRun(CallObserver, CompileObserver):
 
     @contextlib.contextmanager
     def _running(self, what: str) -> Iterator[None]:
-        """Tell the command what is compared inside this context."""
+        """Show the ``compare`` command what is compared inside this context."""
         file = Path(f"{self._path}{RUNNING}")
         file.write_text(what, encoding="utf-8")
         try:

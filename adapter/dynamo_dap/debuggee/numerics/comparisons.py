@@ -1,7 +1,7 @@
 """Compares the results of the compiler's stages for one call: Dynamo's graph, AOTAutograd, the backend.
 
-``differences`` has the tolerances. Graphs are compiled for this in isolation from the program. Runs on the thread that
-makes the call.
+The graphs for this are compiled in isolation from the program. The module ``differences`` has the tolerances. Runs on
+the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -72,21 +72,21 @@ class Reference:
     """Each operation's eager result in one call of a graph."""
 
     def __init__(self, graph: ReplayedGraph, *, may_fail: bool = False) -> None:
-        """Run ``graph``; with ``may_fail`` note an operation that raises instead of passing on the exception.
+        """Run ``graph``. With ``may_fail``, an operation that raises is noted in ``failed``.
 
         Raises:
-            NoRealValue: some operation cannot be run again.
+            NoRealValue: some operation cannot be run again, or raises without ``may_fail``.
         """
         self.graph = graph
         self.values: dict[Node, Tensor] = {}
-        """By operation: its tensor. Tensors to which a later operation writes are left out."""
+        """Each operation's result, unless a later operation writes to it."""
         self.overwritten: dict[Node, Tensor] = {}
-        """By operation: its tensor before a later operation writes to it; also the one that an assignment changes."""
+        """The other results, before a later operation writes to them. For an assignment, the tensor that it changes."""
         self._seen: dict[Node, tuple[Tensor, int, Tensor]] = {}
         self._taken: dict[str, TakenResult] = {}
         self._random: Any = None
         self.several: dict[Node, list[Tensor]] = {}
-        """By operation with several results: its tensors. Those to which later operations write are left out."""
+        """The results of each operation with several, except those to which later operations write."""
         self._several: dict[Node, list[tuple[Tensor, int, Tensor]]] = {}
         self.failed: tuple[Node, str] | None = None
         """The first operation that has raised, and the exception."""
@@ -98,7 +98,7 @@ class Reference:
         except NoRealValue as problem:
             if not self._calls.faults and not (may_fail and self.failed):
                 raise self._raised() or problem from None
-            self.outputs = []  # a wrong declaration of an operator can make later operations fail
+            self.outputs = []  # an operation has raised; a wrong declaration of an operator may be the cause
         graph.written = self.visible.graph.written
         seen = [(node, *self._seen[node]) for node in graph.nodes if node in self._seen]
         self.values = {node: kept for node, value, version, kept in seen if version_of(value) == version}
@@ -112,19 +112,19 @@ class Reference:
         self.random_after: Any = self._random
         """The states of torch's generators after the run."""
         self.runs = ExactRuns(self.visible, dtypes, self._taken)
-        """The graph in float64."""
+        """The runs of the graph in float64."""
         self._seen.clear()
         self._several.clear()
 
     def _raised(self) -> EagerRaises | None:
-        """Return the exception if an operation itself has raised one."""
+        """Return the error to raise if an operation itself has raised."""
         if self.failed is None or not self._problem:
             return None
         return EagerRaises(self.failed[1], self.failed[0], self.graph, self._problem)
 
     @property
     def operator_faults(self) -> Mapping[Any, OperatorFault]:
-        """Return how custom operators break their declarations, by node."""
+        """How custom operators break their declarations, by node."""
         return {self.visible.original(node): fault for node, fault in self._calls.faults.items()}
 
     def _note(self, node: Node, results: Mapping[Node, object]) -> None:
@@ -160,7 +160,7 @@ class Reference:
         return self.runs.referee(getattr(node, "name", ""))
 
     def compare(self, node: Node, value: object) -> Difference:
-        """Compare the result of an operation, before later operations write to it, with the eager one."""
+        """Compare ``value``, an operation's result before later operations write to it, with the eager result."""
         if node in self.overwritten:
             return difference(self.overwritten[node], value, self.runs.referee(overwritten_key(node.name)))
         return difference(self.values[node], value, self.referee(node))
@@ -180,13 +180,13 @@ def values_by(
     *,
     records_gradients: bool = False,
 ) -> list[object]:
-    """Compile the graph by ``backend`` to return the results of ``nodes``, and run it on the call's inputs.
+    """Compile the graph by ``backend`` so that it returns the results of ``nodes``, and run it on the call's inputs.
 
     Raises:
         Exception: whatever the backend raises.
     """
     torch = sys.modules["torch"]
-    # Dynamo traces transforms with gradients enabled, and writes no node for that.
+    # Dynamo traces transforms with gradients enabled, but adds no node to the graph that enables them.
     with (
         compiling_in_isolation(),
         torch.set_grad_enabled(records_gradients or bool(reference.visible.inside)),
@@ -196,7 +196,7 @@ def values_by(
         for restore in random:
             restore()
         returned = compiled(*graph.fresh_inputs(require_gradients=records_gradients))
-        # Copy them: the next run overwrites the graph's own tensors.
+        # Copy results that are the graph's own tensors: the next run overwrites these.
         owned = {storage_of(own) for _, own, _ in graph.own_attributes()}
         with data_reading():
             return [
@@ -207,31 +207,31 @@ def values_by(
 
 @dataclass(frozen=True)
 class Fault:
-    """The compiled graph's first difference, and its stage."""
+    """The first difference in a compiled call, and the wrong stage."""
 
     node: Any
-    """The operation; None if nothing differs when the graph is compiled again."""
+    """The operation. None if the difference is in no operation, or is gone once the graph is compiled again."""
     difference: Difference
     stage: str | None
     """The wrong stage; None for the backend itself."""
     value: object
-    """The compiled graph's value of ``node``."""
+    """The compiled result of ``node``."""
     line: tuple[str, int] | None = None
-    """File and line of the call of the function with ``node``, if that line is shown instead of the node's own."""
+    """The file and line to show, if that is not the line of ``node``: a caller's line, or one that stores a value."""
     operator: str | None = None
     """What a custom operator does wrong, if it is the cause."""
     stored: StoredDifference | None = None
-    """The stored value that differs, if no returned value does."""
+    """The value that Dynamo's code stores wrong, if no value in the graph differs."""
     visit: int = 1
-    """The visit of the line, if something is stored there."""
+    """The number of the visit in which ``line`` stores the value: a loop repeats lines."""
     written: str | None = None
-    """The input with wrong contents after the compiled graph, if that is the difference."""
+    """The name of the input whose contents differ after the compiled graph, if that is the difference."""
     part: str | None = None
-    """The decomposition, pass or lowering without which it does not differ, if known."""
+    """The decomposition, pass or lowering without which nothing differs, if known."""
     observed: str | None = None
-    """A property of a result that differs besides its value."""
+    """What differs, if it is not the value of a tensor: strides, for example."""
     judged: tuple[JudgedStage, ...] = ()
-    """The tried stages."""
+    """The stages that were tried, and whether each is right."""
     within: Node | None = None
     """The higher-order operator whose body contains ``node``."""
 
@@ -248,10 +248,12 @@ class Comparison:
         *,
         may_fail: bool = False,
     ) -> None:
-        """Run the graph; ``outputs`` are the compiled graph's. ``may_fail``: see ``Reference``.
+        """Run ``graph``, and compare its outputs with ``outputs`` of the compiled graph.
+
+        ``random`` restores the call's random states; ``may_fail`` is as for ``Reference``.
 
         Raises:
-            NoRealValue: some operation cannot be run again.
+            NoRealValue: some operation cannot be run again, or raises without ``may_fail``.
         """
         self.reference = Reference(graph, may_fail=may_fail)
         self.outputs = outputs
@@ -260,11 +262,11 @@ class Comparison:
         self._random = tuple(random)
         self._values: list[object] = []
         self._records_gradients = False
-        """Whether the graph is compiled again for a backward pass, as the program compiled it."""
+        """Whether to compile the graph for a backward pass, too: the difference appears only then."""
         self.by_line: dict[tuple[str, int], Difference] = {}
-        """How Dynamo's graph differs from eager, by file and line, if compared."""
+        """How Dynamo's graph differs from ordinary Python, by file and line, if compared."""
         self.by_node: dict[Node, Difference] = {}
-        """How each operation's result differs in the compiled graph, once compared."""
+        """How each operation's compiled result differs from its eager result, once compared."""
         self.not_compared: list[str] = []
         self.runs = ["Dynamo's graph, operation by operation"]
         """The runs that prove the verdict."""
@@ -290,7 +292,7 @@ class Comparison:
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: object, stored: Any) -> bool:
-        """Return whether ``stored`` equals ``expected``, or equals a compiled output that differs only by rounding."""
+        """Return whether ``stored`` matches ``expected``, or equals a compiled output whose eager value matches it."""
         if difference(expected, stored).is_same:
             return True
         torch = sys.modules["torch"]
@@ -319,7 +321,7 @@ class Comparison:
         return not all(each.is_same for each in self.of_outputs)
 
     def of_nodes(self, backend: Callable[..., object], nodes: Sequence[Node]) -> list[tuple[Difference, object]]:
-        """Compile the graph by ``backend`` to return ``nodes``; return each node's difference and value.
+        """Compile the graph by ``backend`` with ``nodes`` as outputs; return each node's difference and value.
 
         Raises:
             Exception: whatever the backend raises.
@@ -337,7 +339,7 @@ class Comparison:
         return max(self.of_outputs, key=lambda each: (not each.is_same, each.largest), default=none)
 
     def look_at_nodes(self) -> None:
-        """Compile the graph again to return each operation's result, and fill ``by_node``.
+        """Compile the graph again with each operation's result as an output, and fill ``by_node``.
 
         Raises:
             Exception: whatever the backend raises.
@@ -349,7 +351,10 @@ class Comparison:
         self.by_node = {node: each for node, (each, _) in zip(nodes, found, strict=True)}
 
     def fault_of_dynamo(self, is_passed_over: Callable[[str], bool]) -> Fault | None:
-        """Return the first line that differs from eager, if the difference reaches an output."""
+        """Return the fault in the first line whose results in Dynamo's graph differ from ordinary Python.
+
+        None if the difference reaches no output.
+        """
         if all(each.is_same for each in self.by_line.values()):
             return None
         lines = {
@@ -399,7 +404,7 @@ class Comparison:
         return self._inside(found_fault) or found_fault
 
     def _in_output(self) -> Fault | None:
-        """Return the fault in an output of a type that is compared only when returned, such as a jagged tensor."""
+        """Return the fault in an output whose type is compared in outputs only, such as a jagged tensor."""
         known = zip(self.graph.output_nodes, self.of_outputs, self.reference.outputs, self.outputs, strict=False)
         for at, (node, how, expected, value) in enumerate(known):
             if how.is_same or has_own_memory(value) or not hasattr(node, "op"):
@@ -428,9 +433,9 @@ class Comparison:
         return None
 
     def fault_in_memory(self, after: Sequence[object]) -> Fault | None:
-        """Return the first input with other contents after the compiled call, and the wrong stage.
+        """Return the fault in the first input that the compiled call leaves with wrong contents, if any.
 
-        ``after`` are the inputs after the compiled call.
+        ``after`` has the inputs after the compiled call.
 
         Raises:
             Exception: whatever an operation of the graph raises.
@@ -448,7 +453,7 @@ class Comparison:
         return Fault(node, found.difference, found_in.stage, found.value, written=name, judged=found_in.judged)
 
     def _first_before(self, writer: Node | None) -> Node | None:
-        """Return the first operation whose result differs and on which ``writer`` depends, or None."""
+        """Return the first operation that ``writer`` depends on and whose result differs, or None."""
         if writer is None:
             return None
         if not self.by_node:
@@ -460,9 +465,9 @@ class Comparison:
         return next((node for node, how in self.by_node.items() if node in needed and not how.is_same), None)
 
     def fault_in_random_state(self, after: object) -> Fault | None:
-        """Return the fault if the compiled call leaves torch's random generators in another state.
+        """Return the fault if the compiled call leaves torch's random generators in another state than eager.
 
-        ``after`` are their states after the call; None if unknown.
+        ``after`` has their states after the compiled call; None if unknown.
 
         Raises:
             Exception: whatever an operation of the graph raises.
@@ -481,7 +486,7 @@ class Comparison:
         return Fault(None, none, found_in.stage, None, observed=_RANDOM_STATE, judged=found_in.judged)
 
     def _differing_repeat(self, node: Node) -> str | None:
-        """Return what is wrong with a custom operator that gives different results for equal operands."""
+        """Return a text if ``node`` is a custom operator that gives different results for equal operands, else None."""
         torch = sys.modules["torch"]
         known = {**self.graph.inputs, **self.reference.values}
         if not is_custom_operator(node.target) or any(each not in known for each in (node, *node.all_input_nodes)):
@@ -498,7 +503,7 @@ class Comparison:
         return next(((node, how, value) for node, (how, value) in found if not how.is_same), None)
 
     def _first_of_prefixes(self, nodes: Sequence[Node]) -> tuple[Node, Difference, object] | None:
-        """Find the first wrong node with one output at a time, since returning all results changes the fusion."""
+        """Find the first wrong node by bisection over graphs with one output: more outputs would change the fusion."""
         low, high, found = 0, len(nodes) - 1, None
         while low <= high:
             middle = (low + high) // 2 if found is not None else high
@@ -512,14 +517,14 @@ class Comparison:
         return found
 
     def _first_with_gradients(self) -> tuple[Node, Difference, object] | None:
-        """Find the first wrong node in graphs for a backward pass: backends compile these differently."""
+        """Find the first wrong node in graphs with a backward pass, which backends compile differently."""
         if not any(getattr(each, "requires_grad", False) for each in self.outputs):
             return None
         self._records_gradients = True
         self.runs.append("the backend, with gradients recorded")
         try:
             found = self._first(list(self.by_node)) or self._first_of_prefixes(list(self.by_node))
-        except RuntimeError:  # autograd refuses to record what the graph writes to
+        except RuntimeError:  # autograd refuses to record a graph that writes to its inputs
             found = None
         self._records_gradients = found is not None
         return found
@@ -531,6 +536,6 @@ class Comparison:
     def _first_by(self, backend: Callable[..., object], node: Node) -> Difference | None:
         try:
             ((how, _),) = self.of_nodes(backend, [node])
-        except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)
+        except Exception:  # noqa: BLE001  (a compile that raises shows no difference)
             return None
         return None if how.is_same else how

@@ -1,10 +1,10 @@
 """Judges whether two results of one operation differ by more than rounding, element by element.
 
-NaN and Inf positions are compared first. A compiled result that is at least as near to a float64 run as the eager one
-proves no defect, if half of the digits of each element are right. The tolerance for others follows from that run
-(``Referee.exact``) and from the eager result's error against it. If that does not decide, further float64 runs do: they
-change each result at random by one rounding error of its type (``Referee.disturbed``). A value without a float64 run is
-judged relative to itself and to the tensor's own scale. Runs on the thread that makes the call.
+The measure is a run in float64 (``Referee.exact``). A compiled result counts as right if it is at least as near to that
+run as the eager result, and half of the digits of each element are right. Other results get a tolerance from the eager
+result's own error against the float64 run. A result beyond the tolerance is compared with further float64 runs, in
+which each result is changed at random by one rounding error of its type (``Referee.disturbed``). Without a float64 run,
+the tolerance is relative to each element and to the tensor's scale. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ _OF_EAGER = 3.0
 _OF_NOISE = 6.0
 """This many times the largest error of the disturbed runs at the same element."""
 _OF_TYPICAL_NOISE = 6.0
-"""This many times the median error of disturbed runs, relative to the element."""
+"""This many times the median of the disturbed runs' relative errors."""
 _OF_GAPS = 64.0
-"""Where runs give a few results that are far apart: this many times the distance of each to the nearest other one."""
+"""For elements whose results in the runs are far apart: this many times each result's distance to the nearest other."""
 _OF_ROUNDING = 2.0
 """This many units in the last place."""
 _COMMON = 0.999
-"""The quantile of eager's errors that counts for every element, unless the element's own error is larger."""
+"""This quantile of eager's errors widens the tolerance of every element with a smaller error."""
 _FEW, _MANY = 1000, 1 << 24
-"""With fewer or more elements than these, the largest error counts instead of the quantile."""
+"""With fewer or more elements than these, the largest error replaces the quantile."""
 # The mean error of all elements, their bias, may be as large as the largest of these three.
 _OF_BIAS = 3.0
 """This many times the bias of eager and of disturbed runs."""
 _OF_STEP = 0.25
 """This part of the step between two numbers of a half type."""
 _OF_STEPS = 16.0
-"""This many steps between two numbers of another type, whose functions are approximated."""
+"""This many steps between two numbers of another type: its mathematical functions are approximations."""
 _HALF = 1e-4
-"""Types with larger steps, relative to a number, are half types."""
+"""A type with a larger step between 1 and the next number is a half type."""
 _SHOWN = 1e-3
-"""From this part of the largest element on, an error within rounding is shown in percent."""
+"""An error within rounding is reported from this fraction of the largest element on."""
 _FEWEST = 8
 """The bias of fewer elements is not judged."""
 DISTURBED_RUNS = 8
 _RUNS_FOR_DECISIONS = 40
-"""The number of disturbed runs if the first ones do not have all integers of the compiled result."""
+"""The number of disturbed runs if the first ``DISTURBED_RUNS`` do not give each integer of the compiled result."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,17 @@ class Difference:
     reference_error: float | None = None
     """The eager value's largest error against float64."""
     reason: str = ""
-    """Why the values differ, if not by the size of finite elements."""
+    """The difference in words, if it is not the size of finite elements: shapes or NaN, for example."""
     undecided: int = 0
-    """How many integers depend on rounding and were given by no run. They prove neither a defect nor equality."""
+    """The number of compiled integers that no run gives, though rounding may. They prove no defect and no equality."""
     decided: int = 0
-    """How many integers or booleans differ from eager's because of rounding: a run gives them."""
+    """The number of integers or booleans that differ from eager's by rounding: some run gives the compiled ones."""
     rounding: str | None = None
-    """The errors of a result that only rounding is known to explain, relative to the largest element; None if small."""
+    """A text about the compiled error, if it is within rounding but larger than eager's and not small; else None."""
 
     @property
     def text(self) -> str:
-        """The difference in words, with the errors against float64."""
+        """The difference in words, with the errors against float64 if they are known."""
         parts = [self.size]
         if self.error is not None and self.reference_error is not None:
             parts.append(
@@ -97,22 +97,22 @@ class Difference:
 
 
 class Referee(Protocol):
-    """Provides the right result without rounding errors. It runs nothing while two results are equal."""
+    """Provides an operation's results in float64. Each run is made when it is first needed."""
 
     def exact(self) -> object:
-        """Return the result of a float64 run, or None."""
+        """Return the result of a float64 run; None if there is none."""
 
     def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
         """Return results of float64 runs that change each operation's result by one rounding error of its type.
 
-        Gradients have no more than the default ``count``.
+        For gradients there are never more than ``DISTURBED_RUNS``.
         """
 
 
 def difference(reference: object, other: object, referee: Referee | None = None) -> Difference:
     """Compare two results of one operation: ``reference`` is the eager one, ``other`` the compiled one."""
     if not has_own_memory(reference) or not has_own_memory(other):
-        # Guards cover numbers. Of other objects, only the tensors inside can be compared.
+        # Numbers need no comparison: guards ensure them. In other objects, compare the tensors inside.
         return _worst([difference(*pair) for pair in _inner_pairs(reference, other)])
     if reference.shape != other.shape or reference.dtype != other.dtype:
         return Difference(math.inf, math.inf, False, reason=_facts_text(reference, other))
@@ -172,7 +172,7 @@ def _judged(reference: Tensor, other: Tensor, referee: Referee | None) -> Differ
 def _judged_by(
     exact: Tensor, one: Tensor, two: Tensor, apart: Tensor, measured: Difference, dtype: object, referee: Referee
 ) -> Difference:
-    """Compare the two results' errors against the float64 run."""
+    """Judge the compiled result ``two`` by its errors and those of the eager result ``one`` against ``exact``."""
     numbers = sys.modules["torch"].finfo(dtype)
     off, of_eager = _apart(exact, two).where(apart > 0, 0.0), _apart(exact, one)
     off_eager = _finite(of_eager)
@@ -182,7 +182,7 @@ def _judged_by(
     allowed = off_eager.maximum((size * relative).clamp(max=absolute)) * _OF_EAGER
     rounded = size * (numbers.eps * _OF_ROUNDING) + numbers.tiny
     is_nearer = float(off.max()) <= float(off_eager.max()) and _rmse(off) <= _rmse(off_eager)
-    # Half of the digits of small elements must be right, too.
+    # Require half of the digits of each element to be right, also of small ones.
     is_nearer = is_nearer and bool((off <= size * math.sqrt(numbers.eps)).all())
     is_usual = bool((off <= rounded).all()) or (
         bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _OF_EAGER
@@ -196,7 +196,7 @@ def _judged_by(
 
 
 def _rounding_text(found: Difference, scale: float, dtype: object) -> str | None:
-    """Return both errors in percent if the compiled one is larger, and large enough to conceal a defect."""
+    """Return both errors in percent if the compiled one is larger, and so large that it could hide a defect."""
     assert found.error is not None
     assert found.reference_error is not None
     if not scale or not math.isfinite(found.reference_error) or found.error < scale * _SHOWN:
@@ -208,9 +208,9 @@ def _rounding_text(found: Difference, scale: float, dtype: object) -> str | None
 
 
 def _is_noise(off: Tensor, allowed: Tensor, off_eager: Tensor, exact: Tensor, two: Tensor, referee: Referee) -> bool:
-    """Return whether rounding explains each element beyond the tolerance, and all elements together.
+    """Return whether rounding, as in the disturbed runs, explains each element and the RMSE of all elements.
 
-    The RMSE of many rounding errors is about equal in every run, so a result that is wrong by a factor is not noise.
+    The RMSE of many rounding errors is about the same in every run. So it reveals a result that is wrong by a factor.
     """
     runs = [each for each in referee.disturbed() if has_own_memory(each) and each.shape == exact.shape]
     if not runs:
@@ -229,10 +229,10 @@ def _is_noise(off: Tensor, allowed: Tensor, off_eager: Tensor, exact: Tensor, tw
 
 
 def _is_among(known: Sequence[Tensor], two: Tensor, allowed: Tensor, off: Tensor) -> bool:
-    """Return whether each clearly different element of ``two`` is near a result in ``known``, exact or disturbed.
+    """Return whether each element of ``two`` with a large error is near its result in one of the runs ``known``.
 
-    Where rounding decides between a few results (``x > 4`` at 4), these are far apart, and so is the noise that they
-    show. But nothing between or beside them is right.
+    Rounding may decide between a few results that are far apart (``x > 4`` at 4). Then the disturbed runs' errors are
+    large, but a value between these results is still wrong.
     """
     exact = known[0]
     torch: Any = sys.modules["torch"]
@@ -248,9 +248,10 @@ def _is_among(known: Sequence[Tensor], two: Tensor, allowed: Tensor, off: Tensor
 
 
 def _is_biased(exact: Tensor, one: Tensor, two: Tensor, step: float, referee: Referee) -> bool:
-    """Return whether the elements of ``two`` together deviate to one side by more than rounding explains.
+    """Return whether the elements of ``two`` deviate to one side by more than rounding explains.
 
-    Rounding moves elements to both sides. One rounded factor moves all to one side, but in disturbed runs, too.
+    Rounding each element moves elements to both sides. Rounding a common factor moves all to one side, but does so in
+    the disturbed runs, too.
     """
     known = exact.isfinite() & one.isfinite() & two.isfinite() & (exact != 0)
     if int(known.sum()) < _FEWEST:
@@ -267,7 +268,7 @@ def _is_biased(exact: Tensor, one: Tensor, two: Tensor, step: float, referee: Re
 
 
 def _bias(exact: Tensor, other: Tensor) -> float:
-    """Return the common relative error of all elements, or their mean error relative to their scale, if larger."""
+    """Return the relative error common to all elements, or the mean error relative to their scale if that is larger."""
     apart = other - exact
     scale = exact.abs().pow(2)
     factor = (apart * exact.conj()).sum().abs() / scale.sum()
@@ -289,11 +290,11 @@ def _common(errors: Tensor) -> float:
 
 
 def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor, referee: Referee) -> Difference:
-    """Judge integers and booleans that differ: right is what some run gives, wrong what rounding does not explain.
+    """Judge integers and booleans that differ from eager's.
 
-    Where rounding decides, each run may have integers of its own, which no other run has. The compiled result is wrong
-    if it has many more of these than a run, or farther ones in elements where no run has one. It is open if it has
-    about as many.
+    The compiled result is right if each of its elements occurs in some run. If rounding decides elements, a run may
+    have elements that no other run has. The compiled result is wrong if it has many more such elements than a run, or
+    has some that are much farther from all runs. If it has about as many as a run, they stay undecided.
     """
     decided = int((one != two).sum())
     most = own = 0
@@ -306,7 +307,7 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
         own = int(is_new.sum())
         if not own:
             return replace(found, is_same=True, decided=decided)
-        # As float64: the distance of two integers may be larger than an integer can be.
+        # In float64: the distance of two integers may be too large for an integer.
         distances = (known.double() - compiled.double()).abs().amin(0).clamp(min=1).where(is_new, 0.0)
         is_own, most, farthest = _own_of_runs(known)
         if own > (most if is_last else most + 1) * _OF_NOISE:
@@ -319,14 +320,18 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
 
 
 def _where_they_differ(runs: Sequence[Tensor], compiled: Tensor) -> tuple[Any, Any]:
-    """Return the elements that are not equal in all ``runs`` and in ``compiled``: of a large result, there are few."""
+    """Return the few elements in which ``compiled`` differs from any of ``runs``, in the runs and in ``compiled``."""
     torch = sys.modules["torch"]
     differs = functools.reduce(torch.logical_or, [each != compiled for each in runs])
     return torch.stack([each[differs] for each in runs]), compiled[differs]
 
 
 def _own_of_runs(known: Tensor) -> tuple[Tensor, int, float]:
-    """Return in which elements a run has an integer of its own, how many a run has at most, and how far they are."""
+    """Find the elements in which one run differs from all other runs.
+
+    Returns:
+        Which elements these are, their largest number in one run, and their largest distance to the nearest other run.
+    """
     torch = sys.modules["torch"]
     ordered, order = torch.sort(known, 0)
     gaps = ordered.double().diff(dim=0).clamp(min=1).where(ordered[1:] != ordered[:-1], 0.0)
@@ -365,7 +370,7 @@ def _allowed_without_referee(one: Tensor, dtype: Any) -> object:
 
 
 def _not_finite_text(one: Tensor, two: Tensor) -> str:
-    """Return how many elements are NaN or Inf in only one result."""
+    """Return a text with the number of elements that are NaN or Inf in only one result; empty for none."""
     for name, eager, compiled in (("NaN", one.isnan(), two.isnan()), ("Inf", one.isinf(), two.isinf())):
         only = int((compiled & ~eager).sum()), int((eager & ~compiled).sum())
         if only[0]:

@@ -1,14 +1,15 @@
-"""Runs a call's function eagerly in a fork of the process, to get its lines' results.
+"""Runs a call's function as ordinary Python in a fork of the process, to get the results of its lines.
 
 The function may store anything anywhere, so it runs in its own process, and the program does not notice. The fork
-inherits the inputs of the call and the results to compare with; it reports differences and ends. It computes on one
-thread, since pools of threads do not survive a fork. A function with a graph break is not run: only a function that
-Dynamo traced completely is known to do nothing outside the process.
+inherits the inputs of the call and the results to compare with. It reports differences and ends. It computes on one
+thread, since thread pools do not survive a fork. A function with a graph break is not run: only a function that Dynamo
+traced completely is known to do nothing outside the process.
 
-What the function stores is compared as well: a second fork runs the generated code, which makes the stores. If the
-two differ, a third fork runs the function and finds the line that stores the value.
+The objects that the function stores are compared as well: a second fork runs the generated code, which makes the
+stores. If the two differ, a third fork runs the function again and finds the line that stores the value.
 
-``run_in_fork`` and similar functions run on the calling thread; their callees run in the fork.
+``run_in_fork`` and similar functions run on the calling thread. The functions that they pass to ``_answer_of`` run in
+the fork.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ EAGER_RUNS = Feature("comparing Dynamo's graphs with ordinary Python", _MODE)
 _SECONDS = 120.0
 """Time limit of the fork."""
 _EVENTS = 17
-"""Number of ``sys.monitoring`` events, one bit each: more than any version has."""
+"""A number of ``sys.monitoring`` events (one bit each) that no version of Python exceeds."""
 _RESUME = "__resume_at"
 _UNUSUAL = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -65,17 +66,17 @@ Line = tuple[str, int]
 
 
 class NotRun(Exception):
-    """The function cannot run eagerly here; the text says why."""
+    """The function or the generated code cannot run in a fork; the text says why."""
 
 
 @dataclass(frozen=True)
 class PythonRun:
-    """An eager function's results and stores."""
+    """The results and stores of a function that has run as ordinary Python."""
 
     by_line: dict[Line, Difference]
-    """How the results of Dynamo's graph differ from it."""
+    """How the results of Dynamo's graph differ from the function's, by line."""
     state: State
-    """The state that it leaves."""
+    """The state of the stored objects after the run."""
     problems: list[str]
     """What was not compared."""
 
@@ -87,12 +88,13 @@ def run_in_fork(
     is_passed_over: Callable[[str], bool],
     before: Before,
 ) -> PythonRun:
-    """Run the function of ``call``, and return its lines' results and its stores.
+    """Run the function of ``call``, and compare the results of its lines with ``reference``; also return its stores.
 
-    A result belongs to the innermost frame whose file is not ``is_passed_over``, and to its callers' lines.
+    A result belongs to the line of the innermost frame that is not in an ``is_passed_over`` file, and to the lines of
+    that frame's callers.
 
     Raises:
-        NotRun: it cannot be run.
+        NotRun: the function cannot be run.
     """
     EAGER_RUNS.require()
     _check(call)
@@ -113,10 +115,10 @@ def run_in_fork(
 
 
 def problem_in_python(call: CachedCall, random: Iterable[Callable[[], None]]) -> str:
-    """Run the function of ``call``, and return the exception that it raises, with its first line; "" for none.
+    """Run the function of ``call``, and return the name and first line of the exception that it raises; "" for none.
 
     Raises:
-        NotRun: it cannot be run.
+        NotRun: the function cannot be run.
     """
     EAGER_RUNS.require()
     _check(call)
@@ -135,11 +137,11 @@ def problem_in_python(call: CachedCall, random: Iterable[Callable[[], None]]) ->
 
 
 def state_after(call: CachedCall, before: Before) -> State:
-    """Return the generated code's stores. The program itself has not continued.
+    """Return the state after the generated code has made its stores. Only the fork runs it, not the program itself.
 
     Raises:
-        NotRun: it does not return.
-        ContinuesInFork: in the fork only, which continues the call.
+        NotRun: the generated code does not return.
+        ContinuesInFork: raised in the fork only, which continues the call.
     """
 
     def work(answer: _Answer) -> None:
@@ -160,7 +162,7 @@ def state_after(call: CachedCall, before: Before) -> State:
         never_compile(_no_trace)
         sys.settrace(_no_trace)
         frame: Any = call.frame
-        while frame is not None:  # trace its callers as well: none may continue
+        while frame is not None:  # trace the callers as well: none of them may continue
             frame.f_trace = at_end
             frame = frame.f_back
         raise ContinuesInFork
@@ -170,16 +172,17 @@ def state_after(call: CachedCall, before: Before) -> State:
 
 
 def _no_trace(*_: object) -> None:
-    """Trace nothing in functions that begin from now on."""
+    """Return None: functions that begin from now on are not traced."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A line that a run reaches, and how often: a loop repeats lines."""
+    """One execution of a line in a run."""
 
     path: str
     line: int
     number: int
+    """1 for the first execution of the line; a loop repeats lines."""
 
 
 def visits_that_store(
@@ -189,10 +192,12 @@ def visits_that_store(
     roots: Roots,
     wanted: Sequence[tuple[str, tuple[Step, ...]]],
 ) -> tuple[list[Visit | None], Visit | None]:
-    """Return for each of ``wanted`` the line that changed it last in an eager run, and the line that returned.
+    """Run the function, and return for each value in ``wanted`` the line that changed it last.
+
+    Also return the line at which the function returned.
 
     Raises:
-        NotRun: it cannot be run.
+        NotRun: the function cannot be run.
     """
 
     def work() -> object:
@@ -226,7 +231,7 @@ class _Stores:
         self.found: list[tuple[str, int, int] | None] = [None] * len(values)
 
     def trace(self, frame: types.FrameType, event: str, _: object) -> Any:
-        """Note the lines that run, and what they store: a trace function of ``sys.settrace``."""
+        """Note the lines that run, and the values that they change. A trace function for ``sys.settrace``."""
         path = frame.f_code.co_filename
         if self._is_passed_over(path):
             return None
@@ -250,29 +255,30 @@ class _Stores:
         return self.trace
 
     def look(self) -> None:
-        """Credit each changed value to the line that has run since the last check."""
+        """Attribute each changed value to the line that has run since the last check."""
         for at, value in enumerate(self._values):
             now = value()
             if now != self._before[at]:
                 self._before[at], self.found[at] = now, self._at
 
     def last_of(self, code: types.CodeType) -> tuple[str, int, int] | None:
-        """Return the last line of a function."""
+        """Return the line at which a function returned last, if it did."""
         return self._ends.get(code)
 
 
 def _answer_of(
     work: Callable[[], object] = lambda: None, *, send_later: Callable[[_Answer], None] | None = None
 ) -> Any:
-    """Fork, and return the fork's answer: the result of ``work``, or what ``send_later`` sends later.
+    """Fork, run ``work`` in the fork, and return its result.
 
-    ``send_later`` may let the program's call continue in the fork.
+    For an answer that is known only later, pass ``send_later`` instead. It gets the function that sends the answer, and
+    may let the program's call continue in the fork.
     """
     read, write = os.pipe()
     with warnings.catch_warnings():
-        # The warning is about threads that a fork lacks; this fork uses none of them.
+        # Python warns that the fork lacks the other threads. It does not use them.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # debugpy replaces the function of this name in ``os``, to debug forked processes.
+        # Not ``os.fork``: debugpy replaces that, to debug forked processes.
         child = sys.modules["posix"].fork()
     if child == 0:
 
@@ -300,7 +306,7 @@ def _answer_of(
 
 
 def _be_quiet() -> None:
-    """Disconnect this process from output and debuggers."""
+    """Disconnect this process from its input, output and debuggers."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -354,7 +360,7 @@ def _read(pipe: int, deadline: float) -> bytes:
 
 
 def _end_with(pipe: int, work: Callable[[], object]) -> None:
-    """Send the result of ``work``, or its failure, and end this process, whatever is raised.
+    """Send the result of ``work``, or the text of its exception, and end this process.
 
     Raises:
         ContinuesInFork: see ``state_after``.
@@ -385,7 +391,7 @@ def _compared(
     for line, (own, values) in _by_line(reference, is_passed_over).items():
         pairs = _pairs(own, values, results.of(line, own=own))
         if pairs:
-            # The float64 run is the graph's: Python's result may differ from it by the graph's rounding.
+            # The referee knows the graph's rounding errors. So the graph's result is the reference here.
             differences = [difference(of_graph, value, referees.get(id(of_graph))) for of_graph, value in pairs]
             worst = max(differences, key=lambda each: (not each.is_same, each.largest))
             found.append((*line, worst.largest, worst.rmse, worst.is_same))
@@ -408,12 +414,12 @@ def _restore_memory(call: CachedCall) -> None:
 def _found_in_memory(storage: object) -> Any:
     torch = sys.modules["torch"]
     for each in gc.get_objects():
-        cls = type(each)  # compared by identity first: there are millions of objects
+        cls = type(each)  # compared by identity first, which is fast: there are millions of objects
         if (cls is torch.Tensor or cls is torch.nn.Parameter) and has_own_memory(each) and storage_of(each) == storage:
             if each.is_shared():
                 raise NotRun("it writes to memory that processes share")
             return each
-    raise NotRun("what it writes to cannot be found again")
+    raise NotRun("the memory that it writes to cannot be found again")
 
 
 def _tensors(values: Sequence[object]) -> list[Tensor]:
@@ -421,7 +427,7 @@ def _tensors(values: Sequence[object]) -> list[Tensor]:
 
 
 def _arguments(call: CachedCall) -> tuple[list[object], dict[str, object]]:
-    """Return the function's arguments, from its local variables."""
+    """Return the function's positional and keyword arguments, from its local variables."""
     code, values = call.code, call.arguments
     names = code.co_varnames
     count = code.co_argcount
@@ -453,7 +459,7 @@ def _several(result: object) -> Sequence[object]:
 
 
 class _Results:
-    """The results of the function's lines and of its callees."""
+    """Collects the results of operations, with the lines that called them."""
 
     def __init__(self, is_passed_over: Callable[[str], bool], outermost: types.CodeType) -> None:
         self._is_passed_over = is_passed_over
@@ -461,7 +467,7 @@ class _Results:
         self._found: list[tuple[list[Line], object, int, object]] = []
 
     def take(self, result: object) -> None:
-        """Note an operation's result, with the lines that called it, innermost first."""
+        """Keep an operation's result, with the lines that called the operation, innermost first."""
         tensors = [each for each in _several(result) if is_visible(each)]
         if not tensors:
             return
@@ -477,7 +483,7 @@ class _Results:
             self._found += [(lines, each, version_of(each), each.detach().clone()) for each in tensors]
 
     def of(self, line: Line, *, own: bool) -> list[object]:
-        """Return a line's results; those of its callees if not ``own``."""
+        """Return the results of operations in a line, or (not ``own``) in functions that the line calls."""
         return [
             kept
             for lines, result, version, kept in self._found
@@ -486,16 +492,19 @@ class _Results:
 
 
 def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Mapping[Line, tuple[bool, list[object]]]:
-    """Return the graph's values of each line, and whether they belong to the line or to functions it called."""
+    """Return the graph's values for each line.
+
+    The boolean says whether they are results of operations in the line itself, or of functions that the line calls.
+    """
     own: dict[Line, list[object]] = {}
     called: dict[Line, list[object]] = {}
     for node in reference.graph.nodes:
         if node.target is operator.getitem and node.args[0] in reference.several:
-            continue  # Python only takes the item out of a tuple
+            continue  # in Python this is no operation: it takes an item out of a tuple
         if node not in reference.values and node not in reference.several:
             continue
         if is_higher_order(node) or node in reference.visible.inside:
-            continue  # Python runs its parts, line by line
+            continue  # Python runs the lines inside it instead
         values = reference.several[node] if node in reference.several else [reference.values[node]]
         places = [place for place, _ in places_of(node) if not is_passed_over(place.path)]
         for groups, group in ((own, places[:1]), (called, places[1:])):
@@ -508,11 +517,11 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
 
 
 def _pairs(own: bool, of_graph: Sequence[object], values: Sequence[object]) -> list[tuple[object, object]]:
-    """Pair the graph's values with Python's: by position, else only the graph's last value."""
+    """Pair the graph's values with Python's: by position if their numbers are equal, else only the graph's last one."""
     if not of_graph or not values:
         return []
     if own and len(of_graph) == len(values):
         return list(zip(of_graph, values, strict=True))
-    # Python may compute more values, and Dynamo may write several operations for one: any value of Python may match.
+    # Python may compute more values, or Dynamo may record several operations for one. Accept any match.
     last = of_graph[-1]
     return [(last, next((each for each in reversed(values) if difference(each, last).is_same), values[-1]))]

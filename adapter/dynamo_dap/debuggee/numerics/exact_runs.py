@@ -1,6 +1,7 @@
-"""Runs a graph in float64, to get its results without rounding and the effects of rounding errors.
+"""Runs a graph in float64: for its results without rounding errors, and for the effect of such errors.
 
-Inputs that share memory also share it in float64. Runs on the program's thread that makes the call.
+A disturbed run changes each result at random, by one rounding error of the type that the result has in the call. Runs
+on the program's thread that makes the call.
 """
 
 from __future__ import annotations
@@ -28,35 +29,35 @@ from dynamo_dap.protocol.texts import named_first_line_of
 _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilinear", "dot", "mv")
 """Parts of the names of operations whose results are sums of products."""
 _REDUCTIONS = ("sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "loss", "entropy", "prod", "pool")
-"""Parts of the names of operations whose results are made of many elements."""
+"""Parts of the names of operations that reduce many elements to one."""
 _MAKERS = ("zeros", "ones", "full", "empty", "rand", "randn", "eye", "linspace", "tensor", "arange")
 _FACTORIES = frozenset(f"torch.{name}" for name in _MAKERS)
-"""Functions that make a tensor of torch's default type, unless they get another one."""
+"""Functions that make a tensor of torch's default dtype, unless they get another one."""
 _NORMALIZATIONS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 _OF_TAKEN = 16.0
-"""Rounding errors of a result that is taken from the call, in units of its type's rounding."""
+"""The disturbance of a result that is taken from the call, in rounding errors of its type."""
 _OF_SUBGRAPH = 4.0
-"""Rounding by the operations of a graph inside the graph, in units of their results' rounding."""
+"""The additional disturbance of a higher-order operator's result, in rounding errors of its type."""
 _REMEMBERS = 0.25
-"""If a custom operator's second result differs by more than this fraction, the operator is not deterministic."""
+"""A custom operator whose result differs from that in the call by more than this fraction is not deterministic."""
 _LARGEST_SPREAD = 4
-"""Memory more than this many times as large as the tensor's own part is not copied completely."""
+"""Shared memory is copied as a whole if it has at most this many times the elements of its largest tensor."""
 
 
 ExactRun = dict[str, object]
-"""By node name: results of a float64 run that no later operation overwrites, and the outputs at its end.
+"""The results of a float64 run, by node name.
 
-The other results, as they were before the next write, have keys of ``overwritten_key``.
+A result that a later operation overwrites has the key ``overwritten_key``. An output has its contents at the end.
 """
 
 
 def overwritten_key(name: str) -> str:
-    """Return the key for the result of a node, as it was before a later operation wrote to it."""
+    """Return the key in ``ExactRun`` for a node's result before a later operation writes to it."""
     return f"{name} before the next write"
 
 
 def version_after(node: Node, value: Tensor) -> int:
-    """Return the version of a tensor that ``node`` leaves; -1 for an assignment, whose tensor is another node's."""
+    """Return the version of the tensor ``value`` after ``node``; -1 for an assignment to another node's tensor."""
     return version_of(value) if node_with_result(node) is node else -1
 
 
@@ -67,7 +68,7 @@ def not_in_float64(reason: str) -> str:
 
 @dataclass(frozen=True)
 class TakenResult:
-    """A result that another run cannot repeat: it depends on random numbers, or on a custom operator's state."""
+    """A result of the call that another run cannot repeat: that of a random operation or of a custom operator."""
 
     value: Any
     ratio: Any
@@ -88,7 +89,10 @@ class TakenResult:
             return cls(kept, widened(kept) / widened(operand.detach()), is_random)
 
     def put(self, node: Node, results: Mapping[Node, object]) -> bool:
-        """Replace the float64 run's result by this one. Return whether it now only has the precision of the call."""
+        """Replace the result of a float64 run by this one, if the run cannot repeat it.
+
+        Return whether the result now has only the precision of the call.
+        """
         value = results[node]
         if self.value is None or not has_own_memory(value) or value.shape != self.value.shape:
             return False
@@ -119,22 +123,22 @@ def _operand_of_shape(node: Node, results: Mapping[Node, object]) -> Any:
 
 
 class _Runs:
-    """Float64 runs that compute the same; each is made at its first use."""
+    """The float64 runs of a graph or body; each is made at its first use."""
 
     def __init__(self, problems: dict[str, None] | None = None) -> None:
         self._exact: ExactRun | None = None
         self._disturbed: list[ExactRun] = []
         self.problems: dict[str, None] = {} if problems is None else problems
-        """Why results were judged without a float64 run, in order."""
+        """The reasons why results were judged without a float64 run, in order."""
 
     def exact(self) -> ExactRun:
-        """Return the run; an empty one if it is impossible in float64."""
+        """Return the results of the undisturbed run; none if the graph cannot run in float64."""
         if self._exact is None:
             self._exact = self._tried(None)
         return self._exact
 
     def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[ExactRun]:
-        """Return runs in which each result is disturbed by its own type's rounding."""
+        """Return the results of disturbed runs."""
         self._disturbed += [self._tried(seed) for seed in range(len(self._disturbed), count)]
         return self._disturbed[:count]
 
@@ -169,9 +173,11 @@ class ExactRuns(_Runs):
         body: ExactBody | None = None,
         problems: dict[str, None] | None = None,
     ) -> None:
-        """Take ``dtypes``, the results' types in the graph itself, and ``taken``, both by node name.
+        """Prepare the runs of ``graph``; none is made yet.
 
-        With ``body``, the runs return the results of its nodes. ``problems`` are those of the graph's own runs.
+        ``dtypes`` has the dtypes that the results have in the call, and ``taken`` the results to take from the call,
+        both by node name. With ``body``, the runs return the results of the body's nodes. ``problems`` may be shared
+        with other runs.
         """
         super().__init__(problems)
         self._graph = graph
@@ -180,7 +186,7 @@ class ExactRuns(_Runs):
         self._body = body
 
     def in_body(self, module: GraphModule, dtypes: Mapping[str, object]) -> ExactRuns:
-        """Return the runs of ``module``, the body of an operator; ``dtypes`` has the types of its nodes' results."""
+        """Return the runs for results in ``module``, the body of an operator; ``dtypes`` has those of its nodes."""
         return ExactRuns(self._graph, self._dtypes, self._taken, ExactBody(module, dtypes), self.problems)
 
     def _run(self, seed: int | None) -> ExactRun:
@@ -212,7 +218,7 @@ class ExactPass(_Runs):
 
 @dataclass(frozen=True)
 class _OfNode:
-    """Gives a ``Referee`` the exact and the disturbed results of one node."""
+    """The ``Referee`` for the results of one node."""
 
     _runs: _Runs
     _name: str
@@ -230,10 +236,10 @@ class ExactBody:
 
     module: GraphModule
     dtypes: Mapping[str, object]
-    """The types of the results in the body itself, by node name."""
+    """The dtypes that the results have in the call, by node name."""
 
     def runner(self, seed: int | None, seen: dict[str, tuple[object, int, object]]) -> RunBody:
-        """Return a function that runs bodies and notes the results of this one in ``seen``."""
+        """Return a function that runs bodies: this one in float64, with its results kept in ``seen``."""
         wide, _ = _widened_module(self.module, self.module.graph.nodes)
         noise = None if seed is None else Noise(self.dtypes, seed)
 
@@ -252,7 +258,7 @@ class ExactBody:
 
 
 class Noise:
-    """Disturbs a run's results. Its own random generator leaves the program's random numbers alone."""
+    """Disturbs the results of a run. Has its own random generator, so that the program's random numbers stay."""
 
     def __init__(self, dtypes: Mapping[str, object], seed: int) -> None:
         torch = sys.modules["torch"]
@@ -261,10 +267,9 @@ class Noise:
         self._generator.manual_seed(seed)
 
     def disturb(self, node: Node, results: Mapping[Node, object], times: float = 1.0, name: str = "") -> None:
-        """Disturb the result of ``node`` in place, unless it is a view of disturbed memory.
+        """Disturb the result of ``node`` in place, unless it is a view of a result that was disturbed already.
 
-        ``times`` scales the rounding error by which it is disturbed. ``name`` is the key of the result's type, by
-        default the node's name.
+        ``times`` scales the disturbance. ``name`` is the key of the result's dtype, by default the node's name.
         """
         torch = sys.modules["torch"]
         if node.op == "get_attr" or not has_own_memory(results[node]):
@@ -282,20 +287,20 @@ class Noise:
         unit *= times
         unit *= 1 + math.sqrt(_length(node, value, operands)) / 8
         later = max((_summed_by(user, value) for user in node.users), default=1.0)
-        if later > 1:  # its elements are summed: the sum rounds once for each
+        if later > 1:  # a user sums the elements, and rounds once for each
             unit += torch.finfo(dtype or torch.float32).eps * math.sqrt(later) / 16
         if unit == 0.0:
             return
-        # Elements that share memory stay unchanged.
+        # torch refuses to write to a tensor whose elements share memory. It stays unchanged.
         with data_reading(), transforms_off(), contextlib.suppress(RuntimeError):
-            # Autograd does not count this write: it may have saved the value already.
+            # Write through ``data``, which autograd does not notice: it may have saved the value already.
             value.data.mul_(1 + unit * self._random_like(value))
             if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
-                # Many operations made it: where they cancel out, the remainder has more rounding errors.
+                # Many operations made the result. Where their values cancel out, the rounding errors remain.
                 value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
 
     def disturb_gradient_in_body(self, name: str, node: Node, results: Mapping[Node, object]) -> None:
-        """Disturb a result in the body of an operator, and its gradient; ``name`` is the key of the result's type."""
+        """Disturb a result in the body of an operator, and its gradient; ``name`` is the key of the result's dtype."""
         self.disturb_gradient(node, results, name)
 
     def disturb_gradient(self, node: Node, results: Mapping[Node, Any], name: str = "") -> None:
@@ -322,9 +327,10 @@ class Noise:
         value.register_hook(disturbed)
 
     def _common_to_slices(self, gradient: Tensor) -> Any:
-        """Return the error of the means that a normalization's backward subtracts: equal in a row or channel.
+        """Return the rounding errors of the means that the backward of a normalization subtracts.
 
-        Without it the slice sums to zero, like the gradient of a bias before a batch norm.
+        Such an error is the same for all elements of a row or channel. Without it, the gradient would sum to exactly
+        zero there, as for a bias before a batch norm.
         """
         one_channel = (slice(0, 1), slice(None), *[slice(0, 1)] * (gradient.dim() - 2))
         rows, channels = gradient[..., :1], gradient[one_channel]
@@ -344,7 +350,7 @@ class Noise:
 
 
 def _length(node: Node, value: Tensor, operands: Sequence[Tensor]) -> float:
-    """Return approximately how many terms are summed up in each element of a result."""
+    """Estimate how many terms ``node`` sums up for each element of its result."""
     sizes = sorted((int(each.numel()) for each in operands), reverse=True)
     if not value.numel() or not sizes:
         return 1.0
@@ -356,7 +362,7 @@ def _length(node: Node, value: Tensor, operands: Sequence[Tensor]) -> float:
 
 
 def _summed_by(user: Node, value: Tensor) -> float:
-    """Return roughly how many elements of ``value`` each element of the result of ``user`` sums up."""
+    """Estimate how many elements of ``value`` are summed up for each element of the result of ``user``."""
     if not value.dim():
         return 1.0
     if _is_one_of(user, _CONTRACTIONS):
@@ -397,7 +403,7 @@ def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, di
     for node in nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
         if "autocast" in str(getattr(node.target, "__name__", node.target)):
-            continue  # float64 and complex128 stay unchanged
+            continue  # autocast does not convert float64 and complex128
         made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
         if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
             made.target = "double"
@@ -414,7 +420,7 @@ def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, di
 
 
 def _makes_default_fractions(node: Node) -> bool:
-    """Return whether a node makes a tensor of torch's default type, which its text does not name."""
+    """Return whether a node makes a floating-point tensor without naming its dtype."""
     if target_name(node) not in _FACTORIES or "dtype" in node.kwargs:
         return False
     dtype = getattr(example_of(node), "dtype", None)
@@ -450,7 +456,7 @@ def _keep(name: str, node: Node, results: Mapping[Node, object], seen: dict[str,
 
 
 def _results(seen: Mapping[str, tuple[object, int, object]]) -> ExactRun:
-    """Return the noted results; those to which later operations have written have keys of their own."""
+    """Return the kept results, by the keys of ``ExactRun``."""
     return {
         name if version_of(value) == version else overwritten_key(name): kept
         for name, (value, version, kept) in seen.items()
@@ -458,7 +464,7 @@ def _results(seen: Mapping[str, tuple[object, int, object]]) -> ExactRun:
 
 
 def widened_together(values: Sequence[object]) -> list[object]:
-    """Return the values in float64; those that share memory share it there, too."""
+    """Return the values in float64. Values that share memory share it in float64, too."""
     shared: dict[object, list[Tensor]] = {}
     for value in values:
         if has_own_memory(value) and _has_fractions(value):
@@ -483,7 +489,7 @@ def _widened_one(value: object, bases: Mapping[object, Tensor]) -> object:
 
 
 def _copied(value: Tensor) -> Tensor:
-    """Return a copy in float64: a disturbed run writes to its inputs, and float64 inputs are the program's."""
+    """Return a copy in float64, also of a float64 tensor: a disturbed run writes to its inputs."""
     wide = widened(value)
     return wide.clone() if wide.data_ptr() == value.data_ptr() else wide
 

@@ -1,7 +1,7 @@
 """Evaluates conditions of the exception filters ``nan`` and ``mismatch``.
 
-A condition can use the names that the filter provides, and the variables of the line. Runs on the program's thread that
-the stop would hold.
+A condition can use the names that the filter provides, such as ``__value__``, and the variables of the line. Runs on
+the program's thread that the stop would hold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.values.model import text_of_raised
 
 
 def may_hold(host: Host, name: str, names: dict[str, object]) -> bool:
-    """Return whether the condition of the filter ``name`` may hold, judged from ``names`` alone."""
+    """Return whether the condition of the filter ``name`` holds; True if it needs more than ``names``."""
     condition = host.breakpoints.exception_filters.get(name)
     if not condition or not names_needed(condition) <= names.keys():
         return True
@@ -27,7 +27,7 @@ def may_hold(host: Host, name: str, names: dict[str, object]) -> bool:
 
 
 def holds_at(host: Host, name: str, frame: TracedFrame, names: dict[str, object]) -> bool:
-    """Return whether the condition holds at a line; ``may_hold`` has already judged it from ``names``."""
+    """Return whether the condition holds at a line. If ``may_hold`` has already evaluated it, return True."""
     condition = host.breakpoints.exception_filters.get(name)
     if not condition or names_needed(condition) <= names.keys():
         return True

@@ -1,9 +1,9 @@
 """Compares a compiled call's gradients with those of Dynamo's graph, and finds the wrong line.
 
-``KeptBackward`` keeps a call until the program's backward pass has passed through it. Its graph is then differentiated
-with the gradients that arrived: in its own types, in float64, and in float64 with every result disturbed. If a gradient
-differs, the graph is compiled again with a zero added to each operand, so that each operation's own part of a gradient
-can be compared. Runs on the program's thread that runs the backward pass.
+``KeptBackward`` keeps a call until the program's backward pass has run through it. Then the call's graph is
+differentiated from the output gradients of that pass: in its own dtypes, in float64, and in float64 with every result
+disturbed. If a gradient differs, the graph is compiled again with a zero added to each operand, so that the part of a
+gradient that comes from each operation can be compared. Runs on the program's thread that runs the backward pass.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, compile_by,
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _LOOSE = 0.05
-"""If a float64 run's outputs differ by more than this, relative to their scale, the run computes something else."""
+"""A float64 run whose outputs differ by more than this, relative to their scale, has computed something else."""
 _LIMIT = 1 << 30
-"""Bytes of gradients that are computed at once."""
+"""The maximum bytes of gradients that are computed at once."""
 
 _NO_FRAME: Any = None
-"""Replaces the frame of an ended call: it is not traced again."""
+"""The frame of an ended call: the call is not traced again."""
 
 Facts = tuple[object, object, object]
-"""Shape, type and device of a tensor."""
+"""The shape, dtype and device of a tensor."""
 
 
 @dataclass(frozen=True)
 class DifferentiatedGraph:
-    """A graph whose backward pass runs again; implements ``gradients.DifferentiableGraph``."""
+    """A replayed graph as a ``gradients.DifferentiableGraph``."""
 
     graph: ReplayedGraph
     nodes: Sequence[Node]
@@ -59,7 +59,7 @@ class DifferentiatedGraph:
 
     @classmethod
     def of(cls, graph: ReplayedGraph, written: frozenset[str]) -> DifferentiatedGraph:
-        """Return the graph; ``written`` are the names of placeholders that nodes write to."""
+        """Wrap ``graph``; ``written`` has the names of the placeholders that nodes write to."""
         placeholders = frozenset(node for node in graph.nodes if node.op == "placeholder" and node.name in written)
         return cls(graph, [node for node in graph.nodes if node.op != "output"], graph.output_nodes, placeholders)
 
@@ -69,7 +69,7 @@ class DifferentiatedGraph:
 
 
 class KeptBackward:
-    """A call that waits for its backward pass."""
+    """A call whose backward pass will be compared."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class KeptBackward:
         backend: Callable[..., object],
         memory: Mapping[object, object],
     ) -> None:
-        """Compare gradients of ``graph``, which ran once on the inputs ``given``; the call has written to ``memory``.
+        """Keep the inputs ``given`` of ``graph``. The call has written to ``memory``, which has the earlier contents.
 
         Raises:
-            NoRealValue: its gradients cannot be compared; the text says why.
+            NoRealValue: the call's gradients cannot be compared; the text says why.
         """
         self.graph = graph
         self.states = tuple(states)
@@ -104,7 +104,7 @@ class KeptBackward:
             is_written = node.name in self.written
             if is_written and of_memory[storage_of(value)] > 1:
                 raise NoRealValue(f"the call may write to {name}, which shares its memory")
-            # Operands of custom operators count as written, too, since a declaration may be wrong. Refuse real writes.
+            # Refuse only real writes: operands of custom operators count as written, too, as declarations may be wrong.
             if is_written and value.requires_grad and storage_of(value) in memory:
                 raise NoRealValue(f"the call writes to {name}, which needs a gradient")
             kept = KeptInput.of(name, with_earlier_memory(value, memory), is_written=is_written)
@@ -123,7 +123,7 @@ class KeptBackward:
         """Keep a call that has just returned, without its frame and its arguments.
 
         Raises:
-            NoRealValue: its gradients cannot be compared; the text says why.
+            NoRealValue: the call's gradients cannot be compared; the text says why.
         """
         kept = cls(graph, call.inputs, states, cached_call.backend, call.kept.memory)
         kept.graph = graph.with_inputs(graph.module, {node: each.value for node, each in kept.inputs.items()})
@@ -134,9 +134,9 @@ class KeptBackward:
         return kept
 
     def expanded(self, node: Node) -> tuple[KeptBackward, frozenset[Node]] | None:
-        """Return the graph with the body of the operator ``node`` in its place, and the body's operations.
+        """Return the call with the operator ``node`` replaced by its body, and the operations of the body.
 
-        Return None for an operator that does more than run its body.
+        Return None if the operator does more than run one body.
         """
         found = expanded(self.graph.module, node)
         if found is None:
@@ -147,10 +147,10 @@ class KeptBackward:
         return other, found.inside
 
     def with_zeros(self, uses: Sequence[Use], runs: _Runs) -> KeptBackward:
-        """Return the graph with one more input for each use: a zero that is added to the operand.
+        """Return the call with one more input of its graph for each use: a zero that is added to the operand.
 
-        The zero's gradient is the operation's own part of its operand's gradient. If later operations write to the
-        operand, it is the gradient of the contents that the operation gets. ``runs`` are the graph's own.
+        The zero's gradient is the part of the operand's gradient that comes from the use. If later operations write to
+        the operand, it is the gradient of the contents that the user reads. ``runs`` are those of this call's graph.
         """
         torch, facts = sys.modules["torch"], runs.facts
         module, copies, zeros = with_zeros(self.graph, uses, runs.in_place)
@@ -164,16 +164,16 @@ class KeptBackward:
         return other
 
     def values(self) -> list[object]:
-        """Return the original inputs.
+        """Return the inputs as they were in the call.
 
         Raises:
-            NoRealValue: the program has changed one since.
+            NoRealValue: the program has changed an input since.
         """
         return [each.now() for each in self.inputs.values()]
 
 
 class _Runs:
-    """A graph's gradients for given output gradients: in its own types, in float64, and disturbed."""
+    """The gradients of a graph for given output gradients: in its own dtypes, in float64, and disturbed."""
 
     def __init__(
         self,
@@ -182,22 +182,22 @@ class _Runs:
         included: Sequence[frozenset[int]],
         problems: dict[str, None] | None = None,
     ) -> None:
-        """Differentiate the graph in its own types; add problems to ``problems``, which other runs may share.
+        """Differentiate the graph in its own dtypes. ``problems`` may be shared with other runs.
 
         Raises:
-            NoRealValue: that is impossible.
+            NoRealValue: the graph cannot be differentiated.
         """
         self.problems: dict[str, None] = {} if problems is None else problems
-        """Why gradients were judged without a float64 run, in order."""
+        """The reasons why gradients were judged without a float64 run, in order."""
         self._kept, self._arrived, self._included = kept, arrived, included
         self.dtypes: dict[str, Any] = {}
         self.facts: dict[object, Facts] = {}
         self._memory: dict[Node, tuple[object, int]] = {}
         self._latest: dict[object, int] = {}
         self._writers: dict[object, Node] = {}
-        """By memory: the last operation that has written to it."""
+        """The last operation that has written to each memory."""
         self.in_place: set[Use] = set()
-        """Uses of memory to which the user or a later operation writes; see ``uses``."""
+        """Uses of memory that the user or a later operation overwrites. ``uses`` fills this set."""
         graph = DifferentiatedGraph.of(kept.graph, kept.written)
         self.own = GradientRun(graph, kept.inputs, kept.states, arrived, included, self._note, self._note_in_body)
         self._around = transforms_around(kept.graph.nodes)
@@ -224,9 +224,9 @@ class _Runs:
             self.dtypes[name] = value.dtype
 
     def uses(self) -> Iterator[Use]:
-        """Yield each use of a tensor with a gradient, except of an input's memory that is written to.
+        """Yield each use of a tensor with a gradient, except uses of an input that the graph overwrites.
 
-        Inside a transform that differentiates, yield only uses of tensors from outside it: the transform may
+        Inside a transform that differentiates, yield only uses of tensors from outside the transform, which might
         differentiate an added zero as well.
         """
         changed = {storage for storage, version in self._memory.values() if self._latest[storage] != version}
@@ -241,16 +241,17 @@ class _Runs:
                     has_gradient = node.name in names or (is_batch and not any(map(differentiates, around)))
                     if not has_gradient or known is None or (known[0] in changed and (around or known[0] in of_inputs)):
                         continue
-                    # Another tensor may have got the memory of one that is gone, and no write to it was seen.
+                    # No writer is known if the memory belonged to an earlier tensor that is gone.
                     writer = self._writers.get(known[0]) if known[0] in changed else None
                     if writer is not None and order[user] <= order[writer]:
                         self.in_place.add((node, user))
                     yield node, user
 
     def to_blame(self, use: Use) -> Node:
-        """Return the operation to blame for a use: its own, unless it is inside a transform that differentiates.
+        """Return the operation to blame for a wrong gradient in a use.
 
-        Then it is the operation that enters the outermost of these transforms.
+        That is the use's own operation. If it is inside transforms that differentiate, it is the operation that enters
+        the outermost of these transforms.
         """
         opening = next((each for each in self._around.get(use[1], ()) if differentiates(each)), None)
         within = [node for node, around in self._around.items() if opening in around]
@@ -295,7 +296,7 @@ class _Runs:
             return None
 
     def _is_alike(self, exact: GradientRun) -> bool:
-        """Return whether a float64 run gives about the same outputs; it may have drawn other random numbers."""
+        """Return whether a float64 run gives about the same outputs. If not, it may have drawn other random numbers."""
         with data_reading():
             for one, two in zip(self.own.outputs, exact.outputs, strict=True):
                 if has_own_memory(one) and has_own_memory(two) and one.is_floating_point() and one.numel():
@@ -306,7 +307,7 @@ class _Runs:
         return True
 
     def compare(self, ask: Callable[[GradientRun], object], compiled: object) -> Difference:
-        """Compare a gradient; ``ask`` returns a run's gradient."""
+        """Compare the gradient ``compiled`` with eager's; ``ask`` returns the same gradient in a run."""
         reference = ask(self.own)
         if reference is None or compiled is None:
             return _one_is_missing(reference, compiled)
@@ -315,7 +316,7 @@ class _Runs:
 
 @dataclass(frozen=True)
 class _OfRuns:
-    """Gives a ``differences.Referee`` the exact and the disturbed gradients."""
+    """The ``differences.Referee`` for a gradient."""
 
     _runs: _Runs
     _ask: Callable[[GradientRun], object]
@@ -358,15 +359,15 @@ class GradientOfInput:
     """The comparison of one input's gradient."""
 
     name: str
-    """As the user wrote the input."""
+    """The input as the user wrote it."""
     placeholder: Node
     difference: Difference
     returned: object
-    """The compiled call's addition to it."""
+    """The gradient that the compiled call passed to the input."""
 
 
 class GradientComparison:
-    """One backward pass through a compiled call beside that of Dynamo's graph."""
+    """Compares one backward pass through a compiled call with that of Dynamo's graph."""
 
     def __init__(self, kept: KeptBackward, ended: BackwardPass) -> None:
         """Differentiate the graph, and compare the gradients of the inputs.
@@ -379,7 +380,7 @@ class GradientComparison:
         self._runs = _Runs(kept, ended.arrived, kept.included, self.not_compared)
         self.evidence = ["the program's backward pass", "Dynamo's graph, differentiated"]
         self.by_use: dict[Use, Difference] = {}
-        """How each operation's part of a gradient differs in the compiled graph, once compared."""
+        """How the part of a gradient that comes from each use differs in the compiled graph, once compared."""
         placeholders, shares = list(kept.inputs), kept.shares
         self.of_inputs = [
             GradientOfInput(
@@ -408,11 +409,11 @@ class GradientComparison:
 
     @property
     def differs(self) -> bool:
-        """Return whether an input's gradient differs."""
+        """Whether an input's gradient differs."""
         return any(not each.difference.is_same for each in self.of_inputs)
 
     def expected(self, of_input: GradientOfInput) -> object:
-        """Return an input's gradient by Dynamo's graph."""
+        """Return the gradient of an input in Dynamo's graph."""
         placeholders = list(self._kept.inputs)
         at = placeholders.index(of_input.placeholder)
         return self._asked(placeholders, self._kept.shares, at)(self._runs.own)
@@ -430,7 +431,7 @@ class GradientComparison:
             unwritten = [use for use in uses if use not in self._runs.in_place]
             if unwritten == uses:
                 raise
-            found = self._first(self._kept.backend, unwritten)  # not every tensor can be added to in place
+            found = self._first(self._kept.backend, unwritten)  # adding a zero in place may be impossible
         self.evidence.append("the backend, with the gradient of each operand returned")
         if found is None:
             worst = self.worst
@@ -448,7 +449,7 @@ class GradientComparison:
         return self._in_body(fault, use[1]) or self._inside(fault, use) or fault
 
     def _in_body(self, fault: Fault, node: Node) -> Fault | None:
-        """Return the fault in the body of ``checkpoint``, if its operations are as wrong outside of it."""
+        """Return the fault in the body of ``checkpoint``, if an operation is wrong in a graph that inlines the body."""
         try:
             found = self._kept.expanded(node)
             if found is None:
@@ -464,7 +465,7 @@ class GradientComparison:
         return None if wrong is None else replace(fault, node=wrong[1], difference=compared[wrong], within=node)
 
     def _inside(self, fault: Fault, use: Use) -> Fault | None:
-        """Return the fault in the backward of an ``autograd.Function``, whose body is compiled alone."""
+        """Return the fault in the backward of an ``autograd.Function``; its body is compiled alone for this."""
         operand, user = use
         own = self._runs.own
         results = [node.name for node in (user, *user.users) if node.name in own.names]
@@ -482,7 +483,7 @@ class GradientComparison:
         return next((replace(fault, node=node, difference=how, within=user) for node, how in differing), None)
 
     def _first(self, backend: Callable[..., object], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
-        """Return the first use in the backward pass whose gradient differs."""
+        """Return the first use, in the order of the backward pass, whose gradient differs."""
         found = self._compared(backend, uses, self._kept, self._runs)
         self.by_use = self.by_use or found
         first = _first_wrong(self._kept, found)
@@ -504,7 +505,7 @@ class GradientComparison:
 
 
 def _first_wrong(kept: KeptBackward, found: Mapping[Use, Difference]) -> Use | None:
-    """Return the use whose gradient is the first to differ in the backward pass."""
+    """Return the first use, in the order of the backward pass, whose gradient differs."""
     order = {node: at for at, node in enumerate(kept.graph.nodes)}
     differing = [use for use, how in found.items() if not how.is_same]
     return max(differing, key=lambda use: order[use[1]], default=None)
@@ -514,7 +515,7 @@ def problem_in_eager(kept: KeptBackward, arrived: Gradients) -> BaseException | 
     """Differentiate Dynamo's graph, and return the exception that an operation raises; None if none does.
 
     Raises:
-        NoRealValue: it cannot be differentiated for another reason.
+        NoRealValue: the graph cannot be differentiated for another reason.
     """
     try:
         run = _Runs(kept, arrived, kept.included).own
@@ -529,7 +530,7 @@ def problem_in_eager(kept: KeptBackward, arrived: Gradients) -> BaseException | 
 
 
 def outputs_by(backend: Callable[..., object], kept: KeptBackward) -> tuple[list[object], list[object]]:
-    """Compile the graph by ``backend`` and run it with gradients; return its inputs and outputs.
+    """Compile the graph by ``backend``, and run it under autograd; return its inputs and outputs.
 
     Raises:
         Exception: whatever the backend raises.
@@ -548,7 +549,7 @@ def outputs_by(backend: Callable[..., object], kept: KeptBackward) -> tuple[list
 
 
 def gradients_by(backend: Callable[..., object], kept: KeptBackward, arrived: Gradients) -> list[object]:
-    """Compile the graph by ``backend`` and return its inputs' gradients; ``arrived`` are its outputs'.
+    """Compile the graph by ``backend``, and return its inputs' gradients; ``arrived`` has the outputs' gradients.
 
     Raises:
         Exception: whatever the backend raises.
@@ -584,7 +585,7 @@ def _leaves(kept: KeptBackward) -> list[object]:
 
 
 def _copied(module: GraphModule) -> Any:
-    """Return a copy of a graph for a backend to change, without Dynamo's notes of another trace."""
+    """Return a copy of a graph, without Dynamo's metadata, which a backend may change."""
     torch = sys.modules["torch"]
     other = torch.fx.Graph()
     copies: dict[object, object] = {}

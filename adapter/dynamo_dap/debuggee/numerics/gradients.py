@@ -1,9 +1,9 @@
 """Computes the gradients of all nodes of Dynamo's graph from the real gradients of its outputs.
 
-``OutputGradients`` gets these in the program's backward pass, by hooks on the nodes of the program's autograd graph.
-The hooks change nothing that the program can see. ``GradientRun`` then runs the graph of the call again with autograd
-on, on detached copies of its inputs and with its random numbers, and differentiates it from the outputs. Runs on the
-program's thread that runs the hook: for tensors on the CPU the one that called ``backward()``, else one of autograd's
+``OutputGradients`` gets the outputs' gradients in the program's backward pass, by hooks on the program's autograd
+graph. The hooks change nothing that the program can see. ``GradientRun`` then runs the call's graph again with
+autograd, on detached inputs and with the call's random numbers, and differentiates it from the outputs. Runs on the
+thread that runs the hook. For tensors on the CPU that is the thread that called ``backward()``, else one of autograd's
 threads.
 """
 
@@ -42,18 +42,18 @@ Gradients = Sequence[Any]
 
 
 def current_pass() -> int:
-    """Return the number of this thread's backward pass."""
+    """Return autograd's number of the backward pass on this thread."""
     number: int = GRADIENTS.resolve(_TASK)()
     return number
 
 
 def at_end_of_pass(call: Callable[[], None]) -> None:
-    """Call a function after this thread's backward pass."""
+    """Call a function at the end of the backward pass on this thread."""
     GRADIENTS.resolve(_ENGINE)(call)
 
 
 def is_backward_compiled() -> bool:
-    """Return whether backward passes are compiled (compiled autograd): a hook would be compiled, too."""
+    """Return whether compiled autograd is on: it would compile the hooks, too."""
     torch = sys.modules["torch"]
     module = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(torch._dynamo.config.compiled_autograd or getattr(module, "compiled_autograd_enabled", False))
@@ -65,11 +65,11 @@ class OutputGradients:
     def __init__(
         self, outputs: Sequence[object], inputs: Sequence[object], report: Callable[[Gradients], None]
     ) -> None:
-        """Call ``report`` when the backward pass has all gradients of the outputs that it reaches.
+        """Call ``report`` once all gradients of the outputs that a backward pass reaches have arrived.
 
-        That is before the pass enters the call, if each pass reaches the same output last; otherwise at the end of the
-        pass. ``report`` must handle its own exceptions. The program's autograd graph keeps it alive: it must not hold
-        any node of that graph.
+        If every pass reaches the same output last, that is before the pass enters the call, else at the end of the
+        pass. ``report`` must handle its own exceptions. The program's autograd graph keeps ``report`` alive, so that
+        ``report`` must not refer to any node of that graph.
         """
         never_compile(OutputGradients._on_gradients)
         never_compile(OutputGradients._finish)
@@ -79,7 +79,7 @@ class OutputGradients:
         self._places = found.places
         self._last = found.last
         self.included = found.included
-        """For each output, the other outputs whose gradients its own gradient includes: see ``GradientRun``."""
+        """For each output, the indices of the other outputs whose gradients flow into its own: see ``GradientRun``."""
         self._arrived: dict[int, dict[int, tuple[object, ...]]] = {}
         self._handles = [
             node.register_prehook(functools.partial(self._on_gradients, at)) for at, node in enumerate(found.nodes)
@@ -118,13 +118,13 @@ class OutputGradients:
 
 
 class _Places:
-    """Finds tensors' nodes in autograd's graph, and which tensors' backward passes reach which other tensors."""
+    """The nodes of some tensors in autograd's graph, and which of these nodes a backward pass from another reaches."""
 
     def __init__(self, tensors: Sequence[Any], ends: Sequence[GradientNode]) -> None:
-        """Nodes behind ``ends`` are ignored."""
+        """Find the nodes of ``tensors``; follow the graph up to the nodes ``ends`` only."""
         self.nodes: list[GradientNode] = []
         self.places: list[tuple[int, int] | None] = []
-        """For each tensor, the index of its node in ``nodes``, and its number among that node's outputs."""
+        """For each tensor, the index of its node in ``nodes``, and the tensor's number among the node's outputs."""
         for each in tensors:
             node = gradient_node_of(each)
             if node is not None and node not in self.nodes:
@@ -135,7 +135,7 @@ class _Places:
         self.last = next(
             (at for at in others if all(at in {node for node, _ in reachable[each]} for each in others - {at})), None
         )
-        """The node that every backward pass reaches last, or None."""
+        """The index of the node that every backward pass reaches last; None if there is no such node."""
         self.included = [
             frozenset(
                 other
@@ -165,7 +165,10 @@ class _Places:
 
 
 def _next_of(node: GradientNode, place: Mapping[GradientNode, int], ends: set[GradientNode]) -> set[tuple[int, int]]:
-    """Return which nodes in ``place`` a backward pass from ``node`` reaches first, each with an output's number."""
+    """Return the first nodes of ``place`` on each path of a backward pass from ``node``.
+
+    Each is the node's index, with the number of the output that the pass reaches.
+    """
     found: set[tuple[int, int]] = set()
     seen: set[object] = set()
     left = list(node.next_functions)
@@ -180,19 +183,19 @@ def _next_of(node: GradientNode, place: Mapping[GradientNode, int], ends: set[Gr
 
 
 class GivenTensors:
-    """Weak references to a call's input tensors, with their versions."""
+    """Weak references to a call's input tensors, with the versions that these had in the call."""
 
     def __init__(self, inputs: Sequence[object]) -> None:
-        """Note the versions of a graph's ``inputs``."""
+        """Note the present versions of a graph's ``inputs``."""
         tensors = [each for each in inputs if is_tensor(each) and not each.is_inference()]
         self._versions = [(weakref.ref(each), each._version) for each in tensors]
 
     def tensors(self) -> list[Tensor]:
-        """Return those that still exist."""
+        """Return the tensors that still exist."""
         return [each for reference, _ in self._versions if (each := reference()) is not None]
 
     def are_changed(self, memory: Mapping[object, object]) -> bool:
-        """Return whether any was written to since. Those in ``memory`` do not count: they were copied."""
+        """Return whether an input was written to since. Ignore inputs in ``memory``, whose contents were copied."""
         return any(
             each._version != version and storage_of(each) not in memory
             for reference, version in self._versions
@@ -202,14 +205,14 @@ class GivenTensors:
 
 @dataclass
 class KeptInput:
-    """The input of a placeholder of a call's graph."""
+    """The kept input of one placeholder in a call's graph."""
 
     name: str
     value: Any
-    """A tensor is detached: it shares the program's memory, or is a copy if the call writes to it."""
+    """The input. A tensor is detached and shares the program's memory, or is a copy if the call writes to it."""
     requires_grad: bool = False
     version: int | None = None
-    """The version of the program's tensor; None for copies, which need no check, and inference tensors."""
+    """The version that the program's tensor had. None for a copy, and for an inference tensor, which has none."""
     is_parameter: bool = False
 
     @classmethod
@@ -217,7 +220,7 @@ class KeptInput:
         """Keep ``given``, or a copy if the call writes to it (``is_written``).
 
         Raises:
-            NoRealValue: gradients of this kind of tensor are unknown.
+            NoRealValue: the input is a subclass of tensor.
         """
         torch = sys.modules["torch"]
         if not isinstance(given, torch.Tensor):
@@ -233,16 +236,16 @@ class KeptInput:
 
     @property
     def bytes(self) -> int:
-        """The bytes that only this object keeps alive: none for a parameter, which the program keeps."""
+        """The size of the memory that only this object keeps alive: 0 for a parameter, which the program keeps."""
         if self.is_parameter or not isinstance(self.value, sys.modules["torch"].Tensor):
             return 0
         return int(self.value.untyped_storage().nbytes())
 
     def now(self) -> object:
-        """Return the call's original input.
+        """Return the input as it was in the call.
 
         Raises:
-            NoRealValue: the program has changed it since.
+            NoRealValue: the program has changed the tensor since.
         """
         if self.version is not None and self.value._version != self.version:
             raise NoRealValue(f"the input '{self.name}' was changed in place after the call")
@@ -262,7 +265,7 @@ class DifferentiableGraph(Protocol):
 
     @property
     def written(self) -> Set[object]:
-        """Placeholders that nodes write to."""
+        """The placeholders whose tensors the graph overwrites."""
 
     def attribute(self, target: str) -> Any:
         """Return a parameter, buffer, constant or submodule of the graph."""
@@ -281,54 +284,55 @@ class GradientRun:
         ran: Callable[[Node, Mapping[Node, object]], None] | None = None,
         ran_in_body: Callable[[str, Node, Mapping[Node, object]], None] | None = None,
     ) -> None:
-        """Run it; ``states`` restore the call's initial random numbers and switches.
+        """Run the graph; ``states`` restore the random states and switches with which the call began.
 
-        ``arrived`` are the outputs' gradients. An output's gradient contains those of the outputs in ``included``, if
-        the program's autograd graph computes these from it. Within one graph that happens if the backend runs the
-        graph's operations under autograd, as "eager" does; otherwise only for views.
+        ``arrived`` are the outputs' gradients. If the program computes one output from another under autograd, the
+        gradient of the latter contains that of the former; ``included`` says which. Outputs of one graph are so
+        related if they are views, or if the backend ("eager") runs the graph's operations under autograd.
+
+        ``ran`` and ``ran_in_body`` are called with each node that has run, and the results so far.
 
         Raises:
-            NoRealValue: the graph cannot run like this; the text says why.
+            NoRealValue: the graph cannot run with autograd; the text says why.
         """
         self._found: dict[tuple[str, int], object] = {}
         self._edges: dict[tuple[str, int], object] = {}
-        """Autograd edges, by a node's name and the number of the node that last wrote to its memory, first itself."""
+        """Autograd edges by a node's name and a number: that of the node itself, or of one that wrote to its memory."""
         self._written: dict[str, list[int]] = {}
-        """For each node, its numbers in the keys of ``_edges``."""
+        """For each node's name, the numbers with which it is in ``_edges``."""
         self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
         self._alive: dict[object, list[tuple[str, weakref.ref[Tensor], int]]] = {}
-        """By memory: the nodes whose tensors use it and require a gradient, with these tensors and their versions."""
+        """By memory: the nodes whose tensors use the memory and need gradients, with the tensors and their versions."""
         self._bytes = 0
         self._known: dict[object, object] = {}
-        """Complete gradients that have arrived, by edge."""
+        """Gradients of outputs that are known from ``arrived``, by edge."""
         self._states = states
         self._of_pass = switches()
-        """Restores the backward pass's own switches: autocast is usually off there."""
+        """Restores the switches of the backward pass, in which autocast is usually off."""
         self._ran = ran
-        """Receives each node that has run, with the results so far."""
         self._ran_in_body = ran_in_body
-        """Receives the same for the nodes in operators' bodies, and a unique name of each."""
+        """Also gets a unique name for each node in the body of an operator."""
         self._is_forward = True
         self.bodies: dict[str, GraphModule] = {}
-        """The bodies of higher-order operators that have run, by target."""
+        """The bodies of higher-order operators that have run, by the target of their ``get_attr`` node."""
         self.results_in_bodies: dict[tuple[str, int], dict[str, str]] = {}
         """By file and line, and by body: the name of the line's last node with a gradient."""
         self.made_in_bodies: list[BadOperation] = []
-        """Values that bodies made in the last differentiation: the backward of an ``autograd.Function``."""
+        """NaN and Inf that were made in the backward of an ``autograd.Function`` in the last differentiation."""
         self.ran_in_backward: list[tuple[GraphModule, tuple[object, ...]]] = []
-        """These bodies, and their operands."""
+        """The bodies that ran in the last differentiation, with their operands."""
         torch = sys.modules["torch"]
         with self._recording():
             before = torch.get_rng_state()
             results = self._results(graph, inputs)
             self._is_forward = False
             self.draws = not torch.equal(before, torch.get_rng_state())
-            """Whether it draws random numbers, judged by the CPU's generator."""
+            """Whether the run has drawn random numbers from the CPU's generator."""
             outputs = [results.get(each, each) for each in graph.outputs]
             self.outputs = [each.detach() if isinstance(each, torch.Tensor) else each for each in outputs]
-            """Results without gradients."""
+            """The graph's outputs, detached."""
             self.needs_gradient = [isinstance(each, torch.Tensor) and bool(each.requires_grad) for each in outputs]
-            """The outputs that require a gradient."""
+            """For each output, whether it requires a gradient."""
             self._seed(outputs, arrived, included)
 
     @property
@@ -337,13 +341,13 @@ class GradientRun:
         return frozenset(self._written)
 
     def gradient(self, name: str, at: str, limit: int) -> Any:
-        """Return a node's gradient; None if the outputs do not depend on it.
+        """Return the gradient of a node's tensor; None if the outputs do not depend on it.
 
-        It is the gradient of the node's tensor right after the node ``at``. All gradients are computed at once unless
-        they take more than ``limit`` bytes.
+        The gradient is of the tensor's contents right after the node ``at``, since later nodes may overwrite them. All
+        gradients are computed at once unless they take more than ``limit`` bytes.
 
         Raises:
-            NoRealValue: none can be computed; the text says why.
+            NoRealValue: autograd fails; the text says why.
         """
         if name not in self._written:
             return None
@@ -358,17 +362,17 @@ class GradientRun:
         return self._found[key]
 
     def written_by(self, names: Collection[str]) -> list[str]:
-        """Return the nodes whose memory the nodes ``names`` have written to, the latest first."""
+        """Return the names of the nodes whose memory the nodes ``names`` have overwritten, the latest first."""
         numbers = {self._numbers[name] for name in names if name in self._numbers}
         return [name for name, (_, *later) in reversed(self._written.items()) if not numbers.isdisjoint(later)]
 
     def contribution(self, results: Sequence[str], name: str, limit: int) -> object:
-        """Return the part of the gradient of node ``name`` that comes through one operation, or None.
+        """Return the part of the gradient of node ``name`` that comes through one of its users; None for no part.
 
-        ``results`` names the operation's results.
+        ``results`` names the results of that user.
 
         Raises:
-            NoRealValue: it cannot be computed; the text says why.
+            NoRealValue: autograd fails; the text says why.
         """
         torch = sys.modules["torch"]
         self.made_in_bodies, self.ran_in_backward = [], []
@@ -392,7 +396,7 @@ class GradientRun:
         return found
 
     def compute(self, names: Sequence[str]) -> None:
-        """Compute the gradients of some nodes.
+        """Compute the gradients of the nodes ``names`` at once, for later calls of ``gradient``.
 
         Raises:
             NoRealValue: autograd fails; the text says why.
@@ -475,7 +479,10 @@ class GradientRun:
         return node.target(*args, **kwargs)
 
     def _run_body(self, target: str, body: GraphModule, operands: tuple[object, ...]) -> object:
-        """Run a higher-order operator's body. Note its nodes; in a backward pass, note the values that they compute."""
+        """Run a higher-order operator's body, and note its nodes.
+
+        In a backward pass, note instead the NaN and Inf that the body makes, and its operands.
+        """
         if not self._is_forward and not sys.modules["torch"].is_grad_enabled():
             outputs, made = made_in_body(body, operands)
             self.made_in_bodies += made.values()
@@ -497,7 +504,7 @@ class GradientRun:
         return run_observed(body, operands, note)
 
     def _note(self, name: str, number: int, result: Tensor) -> None:
-        """Note the present autograd edge of a tensor. Each in-place write replaces it."""
+        """Note the present autograd edge of a tensor, which each in-place write replaces."""
         self._edges[name, number] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
         self._written.setdefault(name, []).append(number)
         self._bytes += result.numel() * result.element_size()
@@ -516,7 +523,7 @@ class GradientRun:
                     self._note(name, self._numbers[node.name], tensor)
 
     def _seed(self, outputs: Sequence[Any], arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
-        """Set the tensors from which to differentiate, and their gradients."""
+        """Set the outputs from which to differentiate, and their gradients."""
         torch = sys.modules["torch"]
         self._roots: list[object] = []
         self._gradients: list[object] = []
@@ -532,7 +539,7 @@ class GradientRun:
             if before - within[at] or (before and within[at] - before):
                 raise NoRealValue("its outputs are computed from each other, some by views")
             if before:
-                # Autograd returns an edge's gradient as it was before the tensor's hooks: do not request this one.
+                # Asked for this edge's gradient, autograd would return it as it was before the hook below.
                 self._known[GRADIENTS.resolve(_EDGE)(outputs[at])] = arrived[at].detach()
                 outputs[at].register_hook(_always(arrived[at]))
             self._roots.append(outputs[at])
@@ -540,7 +547,7 @@ class GradientRun:
 
 
 def _always(whole: object) -> Callable[[object], object]:
-    """Return a hook that replaces the accumulated gradient by ``whole``, which includes it."""
+    """Return a hook that replaces a tensor's accumulated gradient by ``whole``, which contains it."""
     return lambda _: whole
 
 
@@ -554,7 +561,7 @@ _LEFT_OUT = ("record_function", "._print")
 
 
 def _attribute(tensor: Tensor) -> object:
-    """Return a copy of a graph's own tensor, to which the graph may write, as an optimizer's step does."""
+    """Return a copy of a tensor that belongs to the graph: the graph may write to it, as an optimizer's step does."""
     return tensor.detach().requires_grad_(tensor.requires_grad).clone()
 
 

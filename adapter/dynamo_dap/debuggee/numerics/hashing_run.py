@@ -1,7 +1,7 @@
 """Writes digests of the inputs and outputs of compiled graphs, for ``dynamo-dap diff --values``.
 
-A call is hashed as it returns, its gradients after a backward pass through it. For some calls each operation of
-Dynamo's graph runs again on the same inputs, and in float64. Runs on the thread that makes the call, and on that of the
+Hashes a call when it returns, and its gradients after a backward pass through it. For some calls it also runs Dynamo's
+graph again, and hashes the result of each operation. Runs on the thread that makes the call, and on that of the
 backward pass.
 """
 
@@ -49,7 +49,7 @@ from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedVal
 from dynamo_dap.protocol.texts import first_line_of
 
 _CALLS_WITH_OPERATIONS = 8
-"""The first calls of each graph; after them come calls 16, 32, ..."""
+"""The operations of so many first calls of each graph are hashed, and those of calls 16, 32, ..."""
 _OPERATIONS = ("call_function", "call_method", "call_module")
 
 
@@ -64,7 +64,7 @@ class HashingRun(CallObserver, CompileObserver):
         self._lock = lock("hashed calls", Level.DATA)
 
     def begin(self) -> None:
-        """Start to observe; torch has been imported.
+        """Start to observe calls; torch has been imported.
 
         Raises:
             FeatureMissing: this torch lacks a name that hashing needs.
@@ -76,12 +76,12 @@ class HashingRun(CallObserver, CompileObserver):
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Observe a compiled graph from its first call on."""
+        """Observe the calls of the compiled code."""
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code)
 
     def returned(self, call: GraphCall) -> None:
-        """Write the digests of a call's inputs and outputs."""
+        """Write the digests of a call's inputs, outputs and, for some calls, operations."""
         cached_call = call.as_cached_call()
         if cached_call is None:
             return
@@ -177,7 +177,7 @@ def _names(graph: ReplayedGraph | None, count: int) -> list[str]:
 
 
 class _HashedReference(Reference):
-    """Runs the operations, and hashes each result at once, since later operations may write to it."""
+    """Runs a graph, and hashes each result at once, before later operations write to it."""
 
     def __init__(self, graph: ReplayedGraph) -> None:
         self.digests: dict[Node, str] = {}
@@ -195,10 +195,12 @@ class _HashedReference(Reference):
 
 
 def _operations_into(hashed: HashedCall, call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
-    """Run Dynamo's graph, note each operation's digest and the origins of inputs and outputs, and return the graph.
+    """Run Dynamo's graph; add to ``hashed`` the operations' digests, the users' names of inputs, and output lines.
+
+    Return the graph.
 
     Raises:
-        NoRealValue: it cannot be run, or it is not the graph that was called.
+        NoRealValue: the graph cannot be run, or is not the graph that was called.
     """
     graph = graph_of_call(call, cached_call)
     if PATHS.why_not_valid(cached_call, graph.module.graph) is not None:
@@ -246,5 +248,5 @@ def _errors(value: object, exact: object) -> tuple[float | None, float | None]:
     with data_reading():
         exact = widened(exact.detach())
         error, norm = float((widened(value.detach()) - exact).abs().max()), float(exact.norm())
-    # JSON has no infinities and NaNs, and no decision depends on them.
+    # Leave out infinities and NaNs, which JSON lacks.
     return (error, norm) if error < float("inf") and norm < float("inf") else (None, None)

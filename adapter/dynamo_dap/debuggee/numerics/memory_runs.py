@@ -1,4 +1,4 @@
-"""Runs a graph on copies of a call's inputs, and reports what it does with memory.
+"""Runs a graph on copies of a call's inputs, to see how it changes its inputs and uses uninitialized memory.
 
 ``WrittenInputs`` compares the contents of the inputs after a compiled graph with those after Dynamo's graph, and finds
 the operation that wrote them. ``of_uninitialized_memory`` finds the elements of outputs that no operation has set. Runs
@@ -24,12 +24,12 @@ from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_i
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLS = (3, 5)
-"""Contents of uninitialized memory, in two runs."""
+"""The numbers that replace the contents of uninitialized memory in two runs."""
 
 
 @dataclass(frozen=True)
 class WrittenInput:
-    """An input whose contents differ after the compiled graph and after Dynamo's graph."""
+    """An input that the compiled graph and Dynamo's graph leave with different contents."""
 
     placeholder: Node
     writer: Node | None
@@ -40,10 +40,10 @@ class WrittenInput:
 
 
 class WrittenInputs:
-    """The inputs after Dynamo's graph has run."""
+    """The contents of the inputs after Dynamo's graph has run."""
 
     def __init__(self, graph: ReplayedGraph, random: Iterable[Callable[[], None]]) -> None:
-        """Run the graph on copies.
+        """Run ``graph`` on copies of its inputs; ``random`` restores the call's random states.
 
         Raises:
             Exception: whatever an operation raises.
@@ -54,11 +54,11 @@ class WrittenInputs:
         self._attributes = list(graph.own_attributes())
         """The graph's own tensors that are not inputs, such as an optimizer's parameters."""
         self._writers: dict[Node, list[Node]] = {}
-        """By input: the operations that wrote to it, in order."""
+        """The operations that wrote to each input, in order."""
         self._left = self._run(self._interpret)
 
     def _run(self, run: Callable[[list[object]], object]) -> list[object]:
-        """Return the inputs after ``run``, which gets copies of all of them."""
+        """Call ``run`` with copies of all inputs, and return these copies and the graph's own tensors after it."""
         torch = sys.modules["torch"]
         with compiling_in_isolation(), torch.set_grad_enabled(has_transforms(self._graph.nodes)):
             given = self._graph.fresh_inputs(copies_all=True)
@@ -69,7 +69,7 @@ class WrittenInputs:
                 return [*given, *(own.detach().clone() for _, own, _ in self._attributes)]
 
     def _watched(self, given: Sequence[object]) -> dict[Node, Tensor]:
-        """Return the inputs that may be written to, by node."""
+        """Return the tensors that the graph may write to: inputs and the graph's own ones, by node."""
         inputs = dict(zip(self._placeholders, given, strict=True))
         owned = {node: own for node, own, _ in self._attributes}
         return {node: each for node, each in {**inputs, **owned}.items() if has_own_memory(each)}
@@ -93,7 +93,10 @@ class WrittenInputs:
         Watching(self._graph.module).run(*given)
 
     def _writer_by_contents(self, placeholder: Node) -> Node | None:
-        """Return the last operation that changes an input without raising its version, as batch norm does, or None."""
+        """Return the last operation that changes an input, judged by its contents, or None.
+
+        Some operations, such as batch norm, change a tensor without raising its version.
+        """
         torch: Any = sys.modules["torch"]
         found: list[Node] = []
 
@@ -115,9 +118,10 @@ class WrittenInputs:
         return found[-1] if found else None
 
     def first_difference(self, after: Sequence[Any]) -> WrittenInput | None:
-        """Compare the inputs after a compiled call; return the first that differs, in the order of writes.
+        """Return the first input that a compiled call leaves with other contents, in the order of writes; else None.
 
-        ``after`` has the inputs. It may have the graph's own tensors; if not, their present contents count.
+        ``after`` has the inputs after the compiled call. It may also have the graph's own tensors. Without them, their
+        present contents are compared.
         """
         nodes = [*self._placeholders, *(node for node, _, _ in self._attributes)]
         if len(after) == len(self._placeholders):
@@ -137,11 +141,10 @@ class WrittenInputs:
     def first_wrong_writer(
         self, found: WrittenInput, backend: Callable[..., object], prefix: Callable[[Sequence[Node]], object]
     ) -> Node | None:
-        """Return the first operation that writes other contents to the input of ``found`` when compiled.
+        """Return the first operation that writes wrong contents to the input of ``found`` when compiled.
 
-        Return the last writer if no earlier operation does.
-
-        ``prefix`` returns the graph up to the last of some operations.
+        If none of the earlier operations is proven wrong, return the last writer. ``prefix`` returns the graph up to
+        the last of some operations.
         """
         nodes = [*self._placeholders, *(node for node, _, _ in self._attributes)]
         at = nodes.index(found.placeholder)
@@ -149,14 +152,14 @@ class WrittenInputs:
             try:
                 if not difference(*(each[at] for each in self._left_by_prefix(writer, backend, prefix))).is_same:
                     return writer
-            except Exception:  # noqa: BLE001  (whatever the backend raises: the last writer is proven)
+            except Exception:  # noqa: BLE001  (whatever the backend raises: then the last writer is the answer)
                 break
         return found.writer
 
     def _left_by_prefix(
         self, writer: Node, backend: Callable[..., object], prefix: Callable[[Sequence[Node]], Any]
     ) -> tuple[list[Any], list[Any]]:
-        """Return the inputs after the graph up to ``writer``, and after the same compiled by ``backend``."""
+        """Return the inputs after the graph up to ``writer``: run eagerly, and compiled by ``backend``."""
 
         def run_compiled(given: list[object]) -> None:
             compile_by(backend, prefix([writer]), self._graph.fresh_inputs(copies_all=True))(*given)
@@ -175,7 +178,7 @@ class WrittenInputs:
 def random_state_after(
     backend: Callable[..., object], graph: ReplayedGraph, random: Iterable[Callable[[], None]]
 ) -> object:
-    """Return torch's random state after a call of the graph compiled by ``backend``, begun in the state ``random``.
+    """Compile the graph by ``backend``, run it from the random states ``random``, and return the states after it.
 
     Raises:
         Exception: whatever the backend raises.
@@ -192,7 +195,7 @@ def random_state_after(
 def raises_by(
     backend: Callable[..., object], graph: ReplayedGraph, random: Iterable[Callable[[], None]], problem: str
 ) -> bool:
-    """Return whether a call of the graph compiled by ``backend`` raises an exception of the type in ``problem``."""
+    """Return whether the graph compiled by ``backend`` raises an exception of the type that ``problem`` names first."""
     try:
         random_state_after(backend, graph, random)
     except Exception as raised:  # noqa: BLE001  (whatever the backend raises is the answer)
@@ -210,12 +213,12 @@ def _compiled_by(backend: Callable[..., object], graph: ReplayedGraph) -> Callab
 
 @dataclass(frozen=True)
 class Uninitialized:
-    """The elements that depend on memory that no operation has set."""
+    """The elements of results that depend on uninitialized memory."""
 
     nodes: frozenset[str]
-    """Names of the operations with such results."""
+    """The names of the operations whose results have such elements."""
     outputs: tuple[object, ...]
-    """For each output a mask of such elements; None if there are none."""
+    """For each output, a mask of such elements; None if there are none."""
 
     @property
     def is_returned(self) -> bool:
@@ -224,7 +227,10 @@ class Uninitialized:
 
 
 def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
-    """Return the elements that differ between two runs with different contents of such memory, or None."""
+    """Return the elements that depend on uninitialized memory; None if there are none.
+
+    They differ between two runs in which that memory has different contents.
+    """
     if not any(_makes_empty(node) for node in graph.nodes):
         return None
     results: list[dict[str, Any]] = []
@@ -250,7 +256,7 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
 
 
 def without(value: object, mask: Any) -> object:
-    """Return a tensor with zeros instead of uninitialized memory."""
+    """Return a tensor with zeros in the elements of ``mask``."""
     if mask is None or not has_own_memory(value) or value.shape != mask.shape:
         return value
     with data_reading():

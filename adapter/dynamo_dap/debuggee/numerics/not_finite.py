@@ -1,8 +1,8 @@
 """Finds NaN and Inf: whether values have any, and which operation of a graph made the first.
 
-An operation made one if its result has it and none of its operands does. If a NaN comes from an Inf, the operation that
-made the Inf counts. A NaN in an input of the call is attributed to the input. An Inf in an input does not count, nor
-does an Inf or NaN that the program writes as a constant (``masked_fill(mask, -inf)``). Uninitialized memory is ignored.
+An operation made a NaN or Inf if its result has it and none of its operands does. If a NaN comes from an Inf, the
+operation that made the Inf is reported. A NaN in an input of the call is attributed to the input. Ignored are an Inf in
+an input, a NaN or Inf that the program writes as a constant (``masked_fill(mask, -inf)``), and uninitialized memory.
 Runs on the program's thread that makes the call.
 """
 
@@ -32,7 +32,7 @@ _UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted"
 
 
 def _floats(values: object) -> Iterator[Tensor]:
-    """Yield the tensors with fractions. Call it while autograd records nothing."""
+    """Yield the floating-point tensors in ``values``, complex ones as real. Call it while autograd records nothing."""
     torch = sys.modules["torch"]
     for each in flattened(values):
         if has_own_memory(each) and each.numel() and each.untyped_storage().nbytes():  # it may have been released
@@ -45,7 +45,8 @@ def _floats(values: object) -> Iterator[Tensor]:
 def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
     """Return whether ``values`` may have a NaN or an Inf: False is certain, True needs a closer look.
 
-    ``sums`` are sums of other values by ``sum_of``. It waits for each device once. Call it where nothing is compiled.
+    ``sums`` are results of ``sum_of`` for other values. The function waits for each device once. Call it where nothing
+    is compiled.
     """
     with uncompiled_data_reading():
         found = [*sums, *map(_summed, _floats(values))]
@@ -58,10 +59,10 @@ def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
 
 
 def sum_of(value: object) -> object:
-    """Return a 0-d tensor that is finite only if all of a tensor is; None for anything else.
+    """Return a sum of a tensor's elements, which is finite only if all elements are; None for other values.
 
-    It stays on the device. A sum is finite only if all its terms are. So is a sum of squares, which runs at the speed
-    of memory.
+    The result is a 0-d tensor on the same device. For some types it is a sum of squares, which is as fast as reading
+    the memory.
     """
     with uncompiled_data_reading():
         return next(map(_summed, _floats(value)), None)
@@ -83,13 +84,13 @@ def _total(sums: list[Tensor]) -> Any:
 
 
 class SeenTensors:
-    """Remembers tensors weakly."""
+    """A set of tensors that does not keep them alive."""
 
     def __init__(self) -> None:
         self._seen: dict[int, weakref.ref[object]] = {}
 
     def add(self, tensors: Iterable[object]) -> None:
-        """Remember the tensors among these."""
+        """Add the tensors among some values."""
         self._seen = {key: reference for key, reference in self._seen.items() if reference() is not None}
         self._seen.update((id(each), weakref.ref(each)) for each in tensors if is_tensor(each))
 
@@ -98,7 +99,7 @@ class SeenTensors:
 
 
 def kinds_of(value: object) -> Kinds:
-    """Return which of NaN and Inf are in a tensor, or in tensors."""
+    """Return which of NaN and Inf are in the tensors of ``value``."""
     found: set[str] = set()
     with data_reading():
         for each in _floats(value):
@@ -116,16 +117,19 @@ class BadOperation:
     node: Node
     kind: str
     value: object
-    """Its result at that time, or what it wrote to."""
+    """A copy of the operation's result, or of the tensor that it wrote to."""
     position: int
-    """Its position among the nodes of the graph."""
+    """The operation's position among the nodes of the graph."""
     operator: Any = None
-    """The node of the higher-order operator whose body contains it, if any."""
+    """The higher-order operator whose body contains the operation, if any."""
     operands: tuple[BadOperand, ...] = ()
-    """The operands that caused the first one."""
+    """The operands that caused the first NaN or Inf, if known."""
 
     def because(self, names: Mapping[Node, str]) -> str | None:
-        """Return the operands that caused the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` are the inputs'."""
+        """Return the operands that caused the first NaN or Inf as text: ``mask.sum(-1)[2] is 0``.
+
+        ``names`` has the user's names of the graph's inputs. None if the operands are unknown.
+        """
         found = _first_of(self.value, self.kind)
         if found is None or not self.operands:
             return None
@@ -135,7 +139,7 @@ class BadOperation:
 
     @property
     def text(self) -> str:
-        """What is in the result: ``2 of 8 elements are NaN``."""
+        """The number of bad elements, and the first one: ``2 of 8 elements are NaN, first [0, 3]``."""
         found = _first_of(self.value, self.kind)
         if found is None:
             return f"has {self.kind}"
@@ -151,17 +155,21 @@ class BadInput:
 
     node: Node
     value: object
-    """Its value when the call began."""
+    """The input's value when the call began."""
 
     @property
     def text(self) -> str:
-        """Where the first one is: ``NaN at [3, 2]``."""
+        """The position of the first NaN: ``NaN at [3, 2]``."""
         found = _first_of(self.value, NAN)
         return "NaN" if found is None or not found[3] else f"NaN at {found[3]}"
 
 
 def _first_of(values: object, kind: str) -> tuple[str, int, int, list[int]] | None:
-    """Return the text of the first NaN or Inf, how many there are, the number of elements, and its index."""
+    """Find the first NaN or Inf (``kind``).
+
+    Returns:
+        Its text, the number of such elements in the tensor, the number of all elements, and its index.
+    """
     torch = sys.modules["torch"]
     with data_reading():
         for tensor in flattened(values):
@@ -185,18 +193,20 @@ class Origin:
     """The operation or input that made the first NaN or Inf of a call's results."""
 
     made: BadOperation | BadInput | None
-    """None if no operation made any, and no input had it."""
+    """The source; None if no operation made a NaN or Inf, and no input had one."""
     kind: str
-    """The kind in the results: an Inf may have become a NaN."""
+    """The kind in the results. It may be NaN though the source made an Inf."""
     outputs: list[Kinds]
     """The kinds in the replay's outputs."""
 
 
 def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mapping[object, Kinds]) -> Origin:
-    """Run ``graph``; find the source of the first NaN or Inf in its outputs and in ``written`` inputs.
+    """Run ``graph``, and find the source of the first NaN or Inf in its outputs and in the inputs that it writes to.
+
+    ``returned`` and ``written`` have the kinds in the outputs and in these inputs.
 
     Raises:
-        NoRealValue: it cannot be run again.
+        NoRealValue: the graph cannot be run again.
     """
     watch = _Watch()
     with with_bodies_run_by(graph.module, watch.run_body):
@@ -208,7 +218,7 @@ def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mappin
         for kind in kinds
         if (made := watch.made.get(node, {}).get(kind)) is not None
     ]
-    # One operation may make both: the NaN is reported, whatever the order of the set of kinds.
+    # If one operation made both kinds, choose the NaN: a set of kinds has no order.
     first, kind = min(found, key=lambda one: (*_order(one[0]), one[1] != NAN), default=(None, INF))
     return Origin(first, kind, [kinds_of(each) for each in outputs])
 
@@ -219,11 +229,11 @@ def _order(made: BadOperation | BadInput | None) -> tuple[int, int]:
 
 
 _Origins = Mapping[str, "BadOperation | BadInput | None"]
-"""By kind, the source; None for a constant of the program, and for an input's Inf."""
+"""The source of each kind; None for a constant of the program, and for an Inf in an input."""
 
 
 def made_in_body(body: GraphModule, operands: tuple[object, ...]) -> tuple[object, Mapping[str, BadOperation]]:
-    """Run a higher-order operator's body; return its outputs, and for each kind the source of the first one."""
+    """Run a higher-order operator's body; return its outputs, and the operation that made the first of each kind."""
     watch = _Watch()
     outputs = watch.run_body(body, operands)
     (made,) = watch.inside
@@ -231,20 +241,20 @@ def made_in_body(body: GraphModule, operands: tuple[object, ...]) -> tuple[objec
 
 
 class _Watch:
-    """Notes each node that has run. Implements ``graph_runs.Ran``."""
+    """Notes the NaN and Inf in each node's result while a graph runs. Implements ``graph_runs.Ran``."""
 
     def __init__(self) -> None:
         self.made: dict[object, _Origins] = {}
-        """By node: the kinds in its result, and their sources."""
+        """The kinds in each node's result, with their sources."""
         self._in_memory: dict[object, dict[str, BadOperation | BadInput | None]] = {}
-        """By memory that was written to: the kinds in it, and their sources."""
+        """The kinds in each memory that a node has written to, with their sources."""
         self._versions: dict[object, int] = {}
         self._count = 0
         self.inside: list[dict[str, BadOperation]] = []
-        """For each run of a body of the running operation: the sources in it, by kind."""
+        """For each run of a body by the present operation, the sources of the kinds that the body returned."""
 
     def run_body(self, body: GraphModule, operands: tuple[object, ...]) -> object:
-        """Run a higher-order operator's body, and note which of its operations made a NaN or Inf."""
+        """Run a higher-order operator's body, and note which of its operations made the NaN and Inf in its outputs."""
         watch = _Watch()
         with with_bodies_run_by(body, watch.run_body):
             outputs = run_observed(body, operands, watch)
@@ -309,7 +319,7 @@ class _Watch:
         return origins
 
     def _of_operands(self, node: Node, results: Mapping[Node, object]) -> dict[str, BadOperation | BadInput | None]:
-        """Return the kinds in the operands, with their sources. Other tensors may have written them to this memory."""
+        """Return the kinds in the operands, with their sources, also if they were written through another tensor."""
         found: dict[str, BadOperation | BadInput | None] = {}
         for operand in node.all_input_nodes:
             known = self.made.get(operand, {})
@@ -324,7 +334,7 @@ class _Watch:
         return found
 
     def _forget_memory_before(self, node: Node, results: Mapping[Node, object]) -> None:
-        """Forget the facts about memory that a node has allocated: they may be those of a freed result."""
+        """Forget the kinds in memory that a node has allocated: they belong to an earlier result there."""
         if not self._in_memory:
             return
         of_operands = {storage_of(each) for other in node.all_input_nodes for each in flattened(results[other])}
@@ -350,7 +360,7 @@ def _is_unwritten(node: Node) -> bool:
 
 
 def _is_written_by_program(node: Node, kind: str) -> bool:
-    """Return whether a constant operand in the program is a NaN or an Inf."""
+    """Return whether an operand of ``node`` is a constant NaN or Inf in the program."""
     has_kind = math.isnan if kind == NAN else math.isinf
     return any(isinstance(each, float) and has_kind(each) for each in _constants([node.args, node.kwargs]))
 

@@ -1,7 +1,7 @@
-"""Compares the observable properties of a call's results besides their values.
+"""Compares properties of a call's results other than their values.
 
-These are their strides, with which inputs and other results they share memory, and whether they require a gradient.
-Runs on the program's thread that makes the call.
+These are strides, memory shared with inputs and other results, and ``requires_grad``. Runs on the program's thread that
+makes the call.
 """
 
 from __future__ import annotations
@@ -20,24 +20,27 @@ from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 
 FACTS = "strides, shared memory and requires_grad of the results"
-"""In ``ComparisonBody.not_compared``."""
+"""The name of these properties in ``ComparisonBody.not_compared``."""
 
 
 @dataclass(frozen=True)
 class OutputFacts:
-    """The observable properties of one result."""
+    """The compared properties of one result."""
 
     strides: tuple[int, ...]
-    """Only of dimensions with more than one element: other strides mean nothing."""
+    """The strides of dimensions with more than one element; other strides have no effect."""
     inputs: frozenset[int]
-    """Positions of the inputs whose memory it shares."""
+    """The positions of the inputs whose memory the result shares."""
     outputs: frozenset[int]
-    """Positions of the earlier results whose memory it shares."""
+    """The positions of the earlier results whose memory the result shares."""
     requires_grad: bool
 
 
 def facts_of(outputs: Sequence[object], inputs: Mapping[int, object]) -> list[OutputFacts | None]:
-    """Return the properties of each result that is a plain tensor; ``inputs`` has the inputs' memory, by position."""
+    """Return the properties of each output, None if it is not a plain tensor.
+
+    ``inputs`` has the memory of the inputs, by position.
+    """
     memory = [storage_of(each) if has_own_memory(each) and each.numel() else None for each in outputs]
     found: list[OutputFacts | None] = []
     for at, (each, own) in enumerate(zip(outputs, memory, strict=True)):
@@ -53,13 +56,13 @@ def facts_of(outputs: Sequence[object], inputs: Mapping[int, object]) -> list[Ou
 
 
 class ObservedOutputs:
-    """The right properties of a call's results, from a run of Dynamo's graph with gradients."""
+    """The right properties of a call's results, from a run of Dynamo's graph under autograd."""
 
     def __init__(self, kept: KeptBackward, *, with_gradients: bool) -> None:
-        """Run the graph of ``kept``; ``with_gradients``: whether the program records gradients.
+        """Run the graph of ``kept``. ``with_gradients`` says whether to compare ``requires_grad``.
 
         Raises:
-            NoRealValue: the graph cannot run like this; the text says why.
+            NoRealValue: the graph cannot run under autograd; the text says why.
         """
         self._kept = kept
         self._with_gradients = with_gradients
@@ -68,7 +71,7 @@ class ObservedOutputs:
 
         def note(node: Node, results: Mapping[Node, object]) -> None:
             if node.op == "placeholder" and has_own_memory(results[node]):
-                # Kept alive: a result could get the memory of a copy that is freed.
+                # Keep the copy alive, or a result could get its memory.
                 given[placeholders.index(node)] = results[node]
 
         count = len(kept.graph.output_nodes)
@@ -81,7 +84,7 @@ class ObservedOutputs:
         ]
 
     def fault(self, outputs: Sequence[object], inputs: Sequence[object], backend: object) -> Fault | None:
-        """Return the first result of the compiled call that differs, and the wrong stage."""
+        """Return the fault in the first result of the compiled call whose properties differ, if any."""
         found = self._first(outputs, inputs)
         if found is None:
             return None

@@ -1,8 +1,8 @@
-"""Observes the gradients that a compiled call adds to its inputs in the program's own backward pass.
+"""Observes the gradients that a compiled call passes to its inputs in the program's own backward pass.
 
-Hooks on the program's autograd graph note the gradients that arrive at the call's outputs, and those that the call adds
-for its inputs. They change nothing, live as long as that graph, and hold none of its nodes. Installed on the thread
-that makes the call; the hooks run on the threads of autograd.
+Hooks on the program's autograd graph note the gradients that arrive at the call's outputs, and those that the call
+passes to its inputs. The hooks change nothing, live as long as that graph, and keep none of its nodes alive. The thread
+that makes the call installs them; they run on the threads of autograd.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class BackwardPass:
     """The gradients of one backward pass through a call."""
 
     arrived: Gradients
-    """By output of the call's graph."""
+    """The gradient of each output of the call's graph."""
     returned: list[object] = field(default_factory=list)
-    """By input: the call's addition to its gradient, or None."""
+    """For each input, the gradient that the call passes to it, or None."""
 
 
 class ReturnedGradients:
@@ -48,15 +48,15 @@ class ReturnedGradients:
     def __init__(
         self, outputs: Sequence[object], inputs: Sequence[object], report: Callable[[BackwardPass], None]
     ) -> None:
-        """Put the hooks on the nodes of the call. ``report`` must not raise."""
+        """Install the hooks in the autograd graph of a call's ``outputs``. ``report`` must not raise."""
         for method in (ReturnedGradients._on_arrived, ReturnedGradients._on_returned, ReturnedGradients._finish):
             never_compile(method)
         self._report = report
         edges = [_edge_of(each) for each in inputs]
         self.shares = [None if edge is None else edges.index(edge) for edge in edges]
-        """For each input, the position of the first input with the same gradient: a tensor may be passed twice."""
+        """For each input with a gradient, the position of the first input that is the same tensor."""
         self.passed_on = [_edge_of(each) in edges and _edge_of(each) is not None for each in outputs]
-        """For each output, whether it is an input that the call returns: its gradient bypasses the call's graph."""
+        """For each output, whether it is a returned input: the gradient of such an output bypasses the call's graph."""
         self._edges = {edge: at for at, edge in reversed(list(enumerate(edges))) if edge is not None}
         self._passes: dict[int, BackwardPass] = {}
         own = [None if is_input else each for each, is_input in zip(outputs, self.passed_on, strict=True)]
@@ -67,7 +67,7 @@ class ReturnedGradients:
             node.register_hook(functools.partial(self._on_returned, positions))
             for node, positions in self._last_nodes(own)
         ]
-        self._edges = {}  # they hold nodes
+        self._edges = {}  # edges keep nodes alive
 
     @property
     def are_expected(self) -> bool:
@@ -75,7 +75,10 @@ class ReturnedGradients:
         return self._arriving.are_expected
 
     def take_unfinished(self) -> Gradients | None:
-        """Return the gradients of a pass that never left the call, since the call raised; None without such a pass."""
+        """Return the output gradients of a backward pass that has entered the call and not left it: the call raised.
+
+        None if there is no such pass.
+        """
         for task, each in list(self._passes.items()):
             is_inside = any(one is not None for one in each.arrived) and all(one is None for one in each.returned)
             if is_inside and self._passes.pop(task, None) is not None:
@@ -83,7 +86,10 @@ class ReturnedGradients:
         return None
 
     def _last_nodes(self, outputs: Sequence[object]) -> list[tuple[GradientNode, list[tuple[int, int]]]]:
-        """Return autograd's nodes next to the inputs, with pairs: a gradient's number, and the input that gets it."""
+        """Return the nodes of the call that pass gradients to its inputs.
+
+        Each has pairs of the number of one of its gradients, and the position of the input that gets the gradient.
+        """
         found: list[tuple[GradientNode, list[tuple[int, int]]]] = []
         ends = {node for node, _ in self._edges}
         seen = {node for each in outputs if (node := gradient_node_of(each)) is not None}
@@ -122,7 +128,7 @@ class ReturnedGradients:
         return self._passes[task]
 
     def _finish(self, task: int) -> None:
-        """Report a pass that has ended, if any gradient has arrived at the call."""
+        """Report a pass that has ended, if a gradient has arrived at the call in it."""
         ended = self._passes.pop(task, None)
         if ended is not None and any(each is not None for each in ended.arrived):
             self._report(ended)

@@ -1,7 +1,7 @@
-"""Finds compiled graphs that return memory which an earlier call has returned.
+"""Finds compiled graphs that return memory that an earlier call has returned and the program still uses.
 
-Such a graph overwrites the earlier result. Each call by itself computes the eager result, so comparing calls one by one
-finds nothing. A storage is identified by a weak reference, since freed memory may be used again. Runs on the threads
+Such a graph overwrites the earlier result. Comparing calls one by one finds nothing, since each call returns the right
+values. Memory is known by its address, with a weak reference to it: freed memory may be used again. Runs on the threads
 that make the calls.
 """
 
@@ -19,17 +19,17 @@ from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import address_of, is_mem
 
 _HOST = "cpu"
 _KNOWN = 10_000
-"""Maximum number of known results; beyond that, those with freed memory are forgotten."""
+"""The number of known results beyond which those with freed memory are forgotten."""
 
 
 class ReusedMemory(NamedTuple):
     """A result whose memory an earlier call has returned."""
 
     output: int
-    """Its position among the outputs of the graph."""
+    """The result's position among the outputs of the graph."""
     address: int
     call: int
-    """The number of the earlier call of its graph."""
+    """The number of the earlier call, among the calls of its graph."""
     function: str
     """The function of the earlier call."""
 
@@ -41,16 +41,16 @@ class _Returned(NamedTuple):
 
 
 class ReturnedMemory:
-    """Knows the memory of results that the program still uses. Lives as long as its observer."""
+    """The memory of results that calls have returned. Lives as long as the observer of calls."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Returned] = {}
-        """By the address of the memory."""
+        """The latest call that returned the memory, by the memory's address."""
 
     def take(self, call: GraphCall) -> ReusedMemory | None:
         """Note the outputs of ``call``; return the first whose memory an earlier call has returned.
 
-        Memory of an input does not count: the graph may return a view of it.
+        Outputs in the memory of an input are ignored: the graph may return a view of an input.
         """
         of_inputs = set(addresses_in(call.given))
         function = user_function_name(call.frame.f_code)
@@ -59,7 +59,7 @@ class ReturnedMemory:
         for position, output in enumerate(outputs_of(call)):
             for each in tensors_in([output]):
                 address = address_of(each)
-                # CUDA graphs use memory again by design, which the filter ``cudagraph`` reports.
+                # Look at the CPU only: CUDA graphs reuse memory by design, which the filter ``cudagraph`` reports.
                 if not address or address in of_inputs or each.device.type != _HOST:
                     continue
                 known = self._known.get(address)
@@ -73,7 +73,7 @@ class ReturnedMemory:
 
 
 def fault_of_memory(reused: ReusedMemory, comparison: Comparison) -> Fault | None:
-    """Return what is wrong with a call that ``reused`` memory; None if Dynamo's graph returns the same memory."""
+    """Return the fault of a call that ``reused`` memory; None if Dynamo's graph returns the same memory."""
     reference = comparison.reference.outputs
     if reused.output < len(reference) and reused.address in addresses_in([reference[reused.output]]):
         return None
@@ -86,7 +86,7 @@ def fault_of_memory(reused: ReusedMemory, comparison: Comparison) -> Fault | Non
 
 
 def memory_left_out(call: GraphCall) -> list[str]:
-    """Return which results' memory was not checked; empty if all are on the CPU."""
+    """Return texts about results whose memory was not checked; none if all results are on the CPU."""
     devices = sorted({each.device.type for each in tensors_in(outputs_of(call))} - {_HOST})
     return [f"whether results on {device} overwrite those of earlier calls" for device in devices]
 

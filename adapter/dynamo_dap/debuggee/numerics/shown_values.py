@@ -1,9 +1,9 @@
 """Checks that a cached call computes the values that its stop has shown.
 
-Those values come from a replay, before the call runs. Once its graph has returned, its outputs and what it wrote to its
-inputs are compared with the replay's. A difference is reported once, and later stops of the cache entry mark their
-values. Of the calls with shown values, numbers 1, 2, 4, 8, ... are checked, if they are small: a stop must not cost
-seconds. Runs on the thread that makes the call.
+A stop shows values of a replay, before the call runs. Once the call's graph has returned, its outputs and the inputs
+that it wrote to are compared with the replay's. The user sees a warning for a difference, and later stops of the cache
+entry mark their values as not proven. Only calls 1, 2, 4, 8, ... of those with shown values are checked, and only if
+their tensors are small: a stop must not cost seconds. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_paths import NotValid
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 
 _BYTES = 32 * 2**20
-"""Size limit of inputs and outputs; larger calls are not checked."""
+"""The size limit of a call's inputs and outputs together; larger calls are not checked."""
 
 
 class ShownValues(CallObserver):
@@ -35,15 +35,15 @@ class ShownValues(CallObserver):
     feature = "checking shown values"
 
     def __init__(self, host: Host) -> None:
-        """Work for ``host``, the agent."""
+        """Report to ``host``, the agent."""
         self._host = host
         self._lock = lock("calls with shown values", Level.DATA)
         self._awaited: dict[int, int] = {}
-        """By thread, the identity of the frame whose graph will be checked."""
+        """The identity of the frame whose call will be checked, by thread."""
         self._shown: Counter[tuple[types.CodeType, str]] = Counter()
 
     def check_after_return(self, call: CachedCall) -> None:
-        """Check the graph of ``call``, which runs next on this thread, when it returns."""
+        """Have the call checked when it returns; it runs next on this thread."""
         if not isinstance(call.frame, types.FrameType) or any(each.problem is not None for each in NEEDED):
             return
         key = call.code, call.compile_id
@@ -61,7 +61,7 @@ class ShownValues(CallObserver):
         GRAPH_CALLS.want(self, None)
 
     def returned(self, call: GraphCall) -> None:
-        """Compare, if a stop has shown values of this call."""
+        """Compare a call that has returned, if a stop has shown values of it."""
         if self._host.is_holding or not self._take(call):
             return
         cached_call = call.as_cached_call()
@@ -85,7 +85,7 @@ class ShownValues(CallObserver):
         self._take(call)
 
     def _take(self, call: GraphCall) -> bool:
-        """Return whether this call is expected, and expect it no longer."""
+        """Return whether the call is to be checked; if so, forget it."""
         thread = threading.get_ident()
         with self._lock:
             if self._awaited.get(thread) != id(call.frame):
@@ -107,7 +107,7 @@ class ShownValues(CallObserver):
 
 
 def _difference(call: GraphCall, comparison: Comparison) -> str | None:
-    """Return how the call differs from the replay, as readable text; None if it does not."""
+    """Return a text about the first difference between the call and the replay; None if there is none."""
     for number, each in enumerate(comparison.of_outputs):
         if not each.is_same:
             return f"result {number}, {each.text}"

@@ -1,7 +1,7 @@
-"""Finds the stage of the compiler, and its part, that first makes a result wrong.
+"""Finds the first stage of the compiler that makes a result wrong, and the wrong part of that stage.
 
-The stages are those of ``dynamo-dap bisect``, in its order. The caller runs each of them on a call's graph. Runs on the
-thread that makes the call.
+The stages and their order are those of ``dynamo-dap bisect``. The caller runs each of them on a call's graph. Runs on
+the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ STAGES = Feature("distinguishing AOTAutograd's faults from the backend's", _AOT_
 AOT_AUTOGRAD = "AOTAutograd"
 DECOMPOSITION = "decomposition"
 DYNAMO = "Dynamo"
-"""Stages before the backend itself. Inductor passes its own decompositions to AOTAutograd."""
+"""The stages before the backend itself. ``DECOMPOSITION`` is AOTAutograd with Inductor's own decompositions."""
 _BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partition"}
 """The stages' names in ``bisect``."""
 
 
 def stages_before(backend: object) -> list[tuple[str, Callable[..., object]]]:
-    """Return a backend for each stage before the real one, in order, with the stage's name."""
+    """Return the name of each stage before ``backend``, in order, with a backend that ends after the stage."""
     if STAGES.problem is not None:
         return []
     stages = [(AOT_AUTOGRAD, STAGES.resolve(_AOT_EAGER))]
@@ -40,16 +40,16 @@ def stages_before(backend: object) -> list[tuple[str, Callable[..., object]]]:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The search for a difference in the stages before the backend, and then in the backend."""
+    """The result of a search for the first wrong stage."""
 
     stage: str | None
-    """The first stage with the difference; None for the backend itself."""
+    """The first wrong stage; None for the backend itself."""
     judged: tuple[JudgedStage, ...]
-    """All tried stages, in order."""
+    """The tried stages, in order."""
 
     @property
     def runs(self) -> list[str]:
-        """The runs, as evidence."""
+        """The names of the stages that were run, as evidence of a verdict."""
         known = {name: stage for stage, name in _BISECTED.items()}
         return [known[each.name] for each in self.judged if each.right is not None and each.name in known]
 
@@ -62,7 +62,7 @@ def ladder(backend: object, is_right: Callable[[Callable[..., object]], bool]) -
     judged = []
     for stage, earlier in stages_before(backend):
         right: bool | None = None
-        # If a stage cannot run alone, it is tried together with the next one.
+        # A stage that raises is neither right nor wrong; the next one includes it.
         with contextlib.suppress(Exception):
             right = is_right(earlier)
         judged.append(JudgedStage(_BISECTED[stage], right))
@@ -74,7 +74,7 @@ def ladder(backend: object, is_right: Callable[[Callable[..., object]], bool]) -
 def part_at_fault(
     backend: Callable[..., object], stage: str | None, is_right: Callable[[Callable[..., object]], bool]
 ) -> str | None:
-    """Return the wrong decomposition, pass or lowering, as ``dynamo-dap bisect`` finds it, or None.
+    """Return the wrong decomposition, pass or lowering in ``stage``, as ``dynamo-dap bisect`` names it, or None.
 
     ``is_right`` runs a backend and returns whether its result is right.
     """
@@ -85,7 +85,7 @@ def part_at_fault(
 
 
 def name_of(backend: object) -> str:
-    """Return the backend's name for ``torch.compile``."""
+    """Return the name by which a backend is passed to ``torch.compile``."""
     name = getattr(backend, "compiler_name", None)
     if isinstance(name, str):
         return name
@@ -99,6 +99,6 @@ def is_inductor(backend: object) -> bool:
 
 
 def draws_its_own_numbers(backend: object) -> bool:
-    """Return whether the compiled graph draws other random numbers than its operations do."""
+    """Return whether graphs compiled by ``backend`` draw other random numbers than the same operations in eager."""
     config: object = sys.modules.get("torch._inductor.config")
     return is_inductor(backend) and not getattr(config, "fallback_random", False)

@@ -1,10 +1,10 @@
-"""Compares the values in attributes, containers, captured variables and globals after a compiled call with eager's.
+"""Compares the side effects of a compiled call with eager's: attributes, containers, captured variables, globals.
 
-After the graph has run, generated code stores such values (torch's side effects). A ``State`` maps each place that a
-function may store to, as the user's expression, to facts about the value there. Two states differ where the compiled
-call stores or returns a value that differs from eager's. The facts are plain values, since a pipe carries them between
-processes. Reading a state runs none of the program's code: no property, no ``__getattr__``, no ``__eq__``. Runs on the
-thread that makes the call, or in a fork of the process.
+Generated code makes these stores after the graph has run. A ``State`` has an entry for each place that a function may
+store to: the place as the user's expression, and facts about the value there. The states after a compiled call and
+after an eager run differ where the call stores or returns a wrong value. The facts are plain values, which a pipe
+carries between processes. Reading a state runs none of the program's code: no property, no ``__getattr__``, no
+``__eq__``. Runs on the thread that makes the call, or in a fork of the process.
 """
 
 from __future__ import annotations
@@ -35,33 +35,36 @@ from dynamo_dap.debuggee.values.type_facts import (
 )
 
 Roots = Mapping[str, Callable[[], object]]
-"""A function for each expression, which returns the present value."""
+"""For each expression, a function that returns the present value."""
 Step = tuple[str, Any]
-"""An attribute or an item, with its name or key."""
+"""``attribute`` or ``item``, with its name or key."""
 Entry = tuple[str, tuple[Step, ...], str, Any]
-"""The root, the path from there, the kind of value, and what distinguishes it from others."""
+"""The root of a value, the path from the root, the value's kind, and facts that are compared."""
 State = dict[str, Entry]
-"""An entry for each expression; values nearer to a root are first."""
+"""The entries by expression; those nearer to a root come first."""
 
 RETURNED = "the returned value"
 
 _MISSING = object()
 _MAXIMUM = 20_000
-"""A state has at most this number of values, those nearest to its roots."""
+"""The maximum number of values in a state; those nearest to the roots are kept."""
 _MAXIMUM_BYTES = 64 * 2**20
-"""A state keeps this much of its tensors' contents; further tensors are compared by shape and dtype."""
+"""The maximum size of tensor contents in a state. Further tensors are compared only by shape and dtype."""
 _MAXIMUM_TEXT = 2_000
 _TOLERANCE = 1e-3
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES = (list, tuple, collections.deque)
 _CLOSED = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CodeType)
-"""Types whose contents are skipped."""
+"""Types whose attributes are not compared."""
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
-"""The dicts in which ``torch.nn.Module`` keeps parameters, buffers and submodules; users write them as attributes."""
+"""The dictionaries of a ``torch.nn.Module`` whose items users write as attributes."""
 
 
 def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
-    """Return where a call's stores begin: its arguments, captured variables, and the globals that ``codes`` name."""
+    """Return the values from which all stores of a call can be reached.
+
+    These are its arguments, captured variables, and the globals that ``codes`` name.
+    """
     captured = dict(zip(call.code.co_freevars, call.closure, strict=False))
     roots: dict[str, Callable[[], object]] = {name: functools.partial(_itself, value) for name, value in _given(call)}
     roots |= {name: functools.partial(_content, cell) for name, cell in captured.items()}
@@ -78,7 +81,7 @@ def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
 
 
 def _add_captured(roots: dict[str, Callable[[], object]], codes: Sequence[types.CodeType]) -> None:
-    """Add the variables that functions of ``codes`` have captured, if these or their objects can be reached."""
+    """Add the captured variables of functions in ``codes``, if the roots lead to these functions."""
     waiting, seen = [get() for get in roots.values()], set[int]()
     while waiting:
         for function in _functions_of(waiting.pop()):
@@ -92,7 +95,7 @@ def _add_captured(roots: dict[str, Callable[[], object]], codes: Sequence[types.
 
 
 def _functions_of(value: Any) -> list[types.FunctionType]:
-    """Return a function itself, that of a bound method, or those that an object's classes define."""
+    """Return the functions of a value: itself, that of a bound method, or those that an object's classes define."""
     if type(value) is types.FunctionType:
         return [value]
     if type(value) is types.MethodType:
@@ -102,7 +105,7 @@ def _functions_of(value: Any) -> list[types.FunctionType]:
 
 
 def _given(call: CachedCall) -> Iterator[tuple[str, object]]:
-    """Yield the arguments, and the items of ``*args`` and ``**kwargs``, which are new objects in each run."""
+    """Yield the arguments by name. For ``*args`` and ``**kwargs``, new objects in each run, yield the items."""
     code, values = call.code, call.arguments
     count = code.co_argcount + code.co_kwonlyargcount
     yield from ((name, values[name]) for name in code.co_varnames[:count] if name in values)
@@ -129,7 +132,7 @@ class Before:
     """The tensors that were reachable before a call stored anything."""
 
     def __init__(self, roots: Roots, written: Sequence[object]) -> None:
-        """Take ``written``: the storages that the compiled graph has written to."""
+        """Note the tensors; ``written`` has the storages that the compiled graph has written to."""
         self._roots = roots
         self._written = frozenset(written)
         self.tensors = {id(value): value for *_, value in _walk(roots) if has_own_memory(value)}
@@ -137,11 +140,11 @@ class Before:
         self.note_versions()
 
     def note_versions(self) -> None:
-        """Note the tensors' versions, so that only later writes count as changes."""
+        """Note the tensors' present versions, so that only later writes count as changes."""
         self._versions = {key: version_of(each) for key, each in self.tensors.items()}
 
     def state(self, returned: object) -> State:
-        """Return the present state."""
+        """Return the present state; ``returned`` is the function's result."""
         left, state = _MAXIMUM_BYTES, State()
         for expression, root, steps, value in _walk({**self._roots, RETURNED: lambda: returned}):
             kind, facts = _facts(value)
@@ -152,7 +155,10 @@ class Before:
         return state
 
     def _content(self, value: Any, left: int) -> tuple[object, int]:
-        """Return a tensor's bytes, or its identity if it is unchanged."""
+        """Return a tensor's bytes, or its identity if it is unchanged; also how many bytes may still be kept.
+
+        The content is None if the tensor is too large, or not on the CPU.
+        """
         known = self._versions.get(id(value))
         if known == version_of(value) and storage_of(value) not in self._written:
             return id(value), left
@@ -165,7 +171,7 @@ class Before:
             return bytes(plain.view(torch.uint8).numpy().tobytes()) if size else b"", left - size
 
     def tensor(self, facts: tuple[Any, ...]) -> object:
-        """Return an entry's tensor; None if it was not kept."""
+        """Return the tensor with the ``facts`` of an entry; None if its contents were not kept."""
         torch = sys.modules["torch"]
         shape, dtype, content = facts
         if not isinstance(content, bytes):
@@ -177,7 +183,7 @@ class Before:
 
 
 def identity_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, object]:
-    """Return the kind and facts of the value at a place, which change if the place gets another value."""
+    """Return the kind and facts of the value at a place. They change when a store changes the place."""
     value = roots[root]()
     for kind, name in steps:
         value = (_attributes(value) or {}).get(name, _MISSING) if kind == "attribute" else _item(value, name)
@@ -194,7 +200,7 @@ def _item(value: Any, name: object) -> object:
 
 
 def _walk(roots: Roots) -> Iterator[tuple[str, str, tuple[Step, ...], object]]:
-    """Yield all reachable values, the nearest first: expression, root, path, value."""
+    """Yield the expression, root, path and value of all reachable values, nearest first."""
     waiting: collections.deque[tuple[str, str, tuple[Step, ...], object]] = collections.deque(
         (name, name, (), get()) for name, get in roots.items()
     )
@@ -236,7 +242,7 @@ def _items(value: Any) -> Iterator[object]:
 
 
 def _facts(value: Any) -> tuple[str, Any]:
-    """Return a value's kind, and what distinguishes it from others of that kind."""
+    """Return a value's kind, and the facts in which two values of that kind may differ."""
     kind = type(value)
     if value is _MISSING:
         return "missing", None
@@ -282,13 +288,13 @@ class StoredDifference:
     by_python: str
     by_compiled: str
     values: tuple[Any, Any]
-    """The compiled call's value and eager's; None for a value that is neither plain nor a tensor."""
+    """The value in the compiled call and in eager; each is None if it is neither plain nor a tensor."""
 
 
 def differences(
     python: State, compiled: State, before: Before, are_same: Callable[[object, object], bool]
 ) -> Iterator[StoredDifference]:
-    """Yield the differences; ``are_same`` compares two tensors of one shape and type."""
+    """Yield the differences. ``are_same`` compares two tensors of the same shape and dtype."""
     for expression, (root, steps, kind, facts) in python.items():
         other = compiled.get(expression)
         if other is None or "other" in (kind, other[2]):

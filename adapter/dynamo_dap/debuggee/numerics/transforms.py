@@ -1,4 +1,4 @@
-"""Makes every result of a call's graph comparable, also results inside transforms of ``torch.func``.
+"""Makes every result of a call's graph readable, also inside transforms of ``torch.func``, so that it can be compared.
 
 A ``VisibleGraph`` lives as long as the comparison of a call. Runs on the program's thread that makes the call.
 """
@@ -14,16 +14,19 @@ from dynamo_dap.debuggee.torch_api.objects import Node
 
 
 class VisibleGraph:
-    """A graph whose every result can be read outside its transforms; without transforms, the graph itself."""
+    """A graph, changed so that each result inside a transform is also available outside of it.
+
+    If the graph has no transforms, it stays as it is.
+    """
 
     def __init__(self, graph: ReplayedGraph) -> None:
         self.graph = graph
         self._visible: Mapping[Node, Node] = {}
         self._originals: Mapping[Node, Node] = {}
         self.names: Mapping[str, str] = {}
-        """By name of a node that takes a result out of its transforms: the name of the node with that result."""
+        """For each node that takes a result out of its transforms, the name of the node with that result."""
         self.added: frozenset[str] = frozenset()
-        """The names of the nodes that Dynamo's graph lacks."""
+        """The names of the nodes that are not in Dynamo's graph."""
         self.inside: frozenset[object] = frozenset()
         """The nodes of Dynamo's graph that run inside a transform."""
         if has_transforms(graph.nodes) and TRANSFORMS.problem is None:
@@ -36,13 +39,13 @@ class VisibleGraph:
             self.graph.promised = {made.copies[node]: each for node, each in graph.promised.items()}
 
     def original(self, node: Node) -> Node | None:
-        """Return the node of Dynamo's graph whose result ``node`` has outside all transforms; None if it is inside."""
+        """Return the node of Dynamo's graph whose result ``node`` has; None if ``node`` is inside a transform."""
         return self._originals.get(node) if self._visible else node
 
     def prefix(self, nodes: Sequence[Node], overwritten: Container[object] = ()) -> Any:
-        """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns.
+        """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, with the results of these as outputs.
 
-        It returns copies of those in ``overwritten``, as they are before later operations write to them.
+        For nodes in ``overwritten``, the outputs are copies made before later operations write to the results.
         """
         visible = [self._visible.get(node, node) for node in nodes]
         return prefix_of(self.graph.module, self.graph.nodes, visible, overwritten)

@@ -1,11 +1,14 @@
 """Stops for the outputs of a compiled call: the exception filters ``nan`` and ``mismatch``.
 
-Each compiled graph's outputs are checked when its call returns. If they have a NaN or an Inf that the inputs did not
-have, the call is replayed, and its graph runs operation by operation on the call's inputs. Then the thread is held in a
-second replay, at the line of the operation that made the first one. Its operands are visible, and the program has not
-received the outputs yet. For ``mismatch`` the graph runs operation by operation after each compared call. Its outputs
-are compared with those of the compiled graph, and the thread is held at the first line whose result differs. Part of
-the compile-time engine; runs on the thread that makes the call.
+For ``nan``, the outputs of each compiled graph are checked when its call returns. If they have a NaN or an Inf, the
+call is replayed, and its graph runs operation by operation on the call's inputs. A second replay stops at the line of
+the operation that made the first NaN or Inf. There the operands are visible, and the program has not received the
+outputs yet.
+
+For ``mismatch``, Dynamo's graph runs operation by operation after each compared call. Its outputs are compared with
+those of the compiled graph. A replay stops at the first line whose result differs.
+
+Part of the compile-time engine. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -91,7 +94,7 @@ from dynamo_dap.protocol.contract import NAN as NAN_FILTER
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 NOT_VALID = "not valid"
-"""In ``ObservedGraph.reported``."""
+"""The entry in ``ObservedGraph.reported`` for a cache entry that is not valid."""
 
 
 class StopTrace(Protocol):
@@ -103,20 +106,20 @@ class StopTrace(Protocol):
 
 @dataclass(frozen=True)
 class Culprit:
-    """The operation of a call that a stop is about."""
+    """The operation or line of a call at which to stop."""
 
     node: int
-    """Its number: see ``NodeHook``. Every trace of the call makes the same nodes."""
+    """The operation's number (see ``NodeHook``), which is the same in every trace of the call."""
     raised: RaisedException
     names: dict[str, object]
-    """Its names in a condition."""
+    """The names that the filter's condition can use."""
     filter: str
     call: CachedCall
-    """The call to replay: its trace makes the node."""
+    """The call to replay for the stop."""
     line: tuple[str, int] | None = None
-    """The calling line to stop at; None for the line of the operation."""
+    """The file and line at which to stop; None for the line of the operation."""
     visit: int | None = None
-    """Stop at this visit of ``line`` instead of at ``node``, if set."""
+    """If set, stop at this visit of ``line`` instead of at ``node``."""
 
 
 class ValueStops(CallObserver, CompileObserver):
@@ -125,7 +128,7 @@ class ValueStops(CallObserver, CompileObserver):
     feature = "the filters nan and mismatch"
 
     def __init__(self, host: Host, stop_trace: StopTrace, passes: BackwardPasses) -> None:
-        """Hold the thread in a trace by ``stop_trace``, and in a backward pass by ``passes``."""
+        """Report to ``host``, the agent. ``stop_trace`` holds threads in a replay, ``passes`` in a backward pass."""
         self._host = host
         self._backward = BackwardValues(host, passes)
         self._gradients = BackwardMismatches(host, passes)
@@ -135,7 +138,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._attributes = NotedAttributes()
         self._memory = ReturnedMemory()
         self._bad = SeenTensors()
-        """Returned tensors that had a NaN or an Inf."""
+        """The tensors with NaN or Inf that calls have returned."""
 
     # -- filters: any thread ---------------------------------------------------------------------------------------
 
@@ -172,7 +175,7 @@ class ValueStops(CallObserver, CompileObserver):
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Observe a compiled graph from its first call on."""
+        """Observe the calls of the compiled code."""
         attributes = self._attributes.take()
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code, attributes)
@@ -182,7 +185,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._attributes.note(graph)
 
     def returned(self, call: GraphCall) -> None:
-        """Stop if the outputs have a new NaN or Inf, or differ from the graph's own results."""
+        """Stop if the call made a NaN or Inf, or if its results differ from eager."""
         if self._host.is_holding:
             return
         filters = self._host.breakpoints.exception_filters
@@ -195,12 +198,12 @@ class ValueStops(CallObserver, CompileObserver):
             self._examine(call, MISMATCH, functools.partial(self._mismatch, reused=reused))
 
     def raised(self, call: GraphCall) -> None:
-        """Stop if a custom operator of the graph breaks its declaration."""
+        """Stop if the call has raised and a custom operator of its graph breaks its declaration."""
         if not self._host.is_holding and MISMATCH in self._host.breakpoints.exception_filters:
             self._examine(call, MISMATCH, self._mismatch)
 
     def keeps_all(self, number: int) -> bool:
-        """Return whether the call will be compared, which needs all of its inputs."""
+        """Return whether call ``number`` of a graph will be compared: then all of its inputs must be kept."""
         filters = self._host.breakpoints.exception_filters
         return MISMATCH in filters and number % self._host.options.compare_every == 0
 
@@ -252,7 +255,7 @@ class ValueStops(CallObserver, CompileObserver):
         return of_backend
 
     def _given(self, call: GraphCall, graph: ReplayedGraph, given: BadInput, where: str | None) -> Culprit | None:
-        """Return the stop for an input that already had a NaN when the call began; once for each input."""
+        """Return the stop for an input that already had a NaN when the call began. Each input is reported once."""
         name = graph.names.get(given.node, given.node.name)
         if name in call.graph.reported:
             return None
@@ -304,10 +307,10 @@ class ValueStops(CallObserver, CompileObserver):
         return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line)
 
     def _of_missing_exception(self, call: GraphCall, cached_call: CachedCall, found: EagerRaises) -> Culprit:
-        """Blame the stage that drops an exception of eager, at the operation that raises it.
+        """Blame the stage that loses an exception, at the operation that raises it in eager.
 
         Raises:
-            NoRealValue: it is not proven that ordinary Python raises it.
+            NoRealValue: it is not proven that the function raises the same exception as ordinary Python.
         """
         body = self._host.comparison = body_of_missing_exception(call, cached_call, found)
         names: dict[str, object] = {"__difference__": math.inf, "__stage__": body.stage}
@@ -316,7 +319,7 @@ class ValueStops(CallObserver, CompileObserver):
         return Culprit(found.graph.numbers[found.node], raised, names, MISMATCH, found.graph.call)
 
     def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds]) -> Culprit | None:
-        """Blame the backend for a kind that eager operations do not make, at the first such output."""
+        """Blame the backend at the first output with a NaN or Inf that is not in the replayed output."""
         for position, (node, kinds) in enumerate(zip(graph.output_nodes, new, strict=True)):
             other = kinds - replayed[position]
             if other and hasattr(node, "op") and node.op not in ("placeholder", "get_attr"):
@@ -344,14 +347,14 @@ class ValueStops(CallObserver, CompileObserver):
         return None
 
     def _changed_inputs(self, call: GraphCall, graph: ReplayedGraph) -> list[str]:
-        """Return the names of inputs that the call changed and that were not kept."""
+        """Return the names of inputs that the call changed and whose earlier contents were not kept."""
         memory = {storage_of(call.inputs[position]) for position in call.kept.left_out}
         return [graph.names[node] for node, value in graph.inputs.items() if storage_of(value) in memory]
 
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _hold(self, call: GraphCall, culprit: Culprit) -> None:
-        """Trace the call again, and hold it at the wrong line."""
+        """Replay the call, and hold the thread at the line of ``culprit``."""
         before, lines = contextlib.ExitStack(), Patches("stopping at a value's line")
         before.enter_context(self._host.holding())  # the call's breakpoints were hit when it began
 
@@ -379,7 +382,7 @@ class ValueStops(CallObserver, CompileObserver):
                 NODE_HOOK.want(on_node)
             try:
                 run_replay(ReplayRun(culprit.call))
-                if not stopped and culprit.visit is not None:  # Dynamo may trace another function instead of this one
+                if not stopped and culprit.visit is not None:  # Dynamo may trace another function than the line's
                     NODE_HOOK.want(on_node)
                     run_replay(ReplayRun(culprit.call))
             finally:
@@ -396,7 +399,7 @@ class ValueStops(CallObserver, CompileObserver):
 
 
 def _worst_node(comparison: Comparison) -> Any:
-    """Return the output that differs most; the last operation if there is no output."""
+    """Return the output that differs most; the last operation if no output belongs to an operation."""
     outputs = zip(comparison.graph.output_nodes, comparison.of_outputs, strict=False)
     numbered = [(node, how) for node, how in outputs if node in comparison.graph.numbers]
     if not numbered:
@@ -413,7 +416,10 @@ def _what_came(call: GraphCall, comparison: Comparison) -> str:
 
 
 def _was_reported(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
-    """Return whether a stop would repeat an earlier one: a harmless wrong declaration is reported once."""
+    """Return whether a stop would repeat an earlier one.
+
+    The wrong declaration of a custom operator is reported once, unless it makes the call wrong.
+    """
     if fault.operator is None or comparison.differs or call.problem is not None:
         return False
     known = fault.node.name in call.graph.reported
@@ -434,7 +440,7 @@ class _Visits:
         self._count = 0
 
     def on_reached(self, translator: Translator) -> None:
-        """Count a line once, though ``LineHooks`` reports it at each of its instructions."""
+        """Count a visit once, though ``LineHooks`` reports the line at each of its instructions."""
         if threading.get_ident() != self._thread:
             return
         frame = TracedFrame(translator)
@@ -449,7 +455,7 @@ class _Visits:
 
 
 def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> Culprit | None:
-    """Stop where the program differs from the cache entry that it uses; once for each compile."""
+    """Return the stop for a call whose cache entry is not valid for it; once for each compile."""
     if NOT_VALID in call.graph.reported:
         return None
     call.graph.reported.add(NOT_VALID)
@@ -465,7 +471,7 @@ def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> 
 
 
 def _stored_otherwise(comparison: Comparison, fault: Fault, what: StoredDifference, verdict: str) -> Culprit:
-    """Blame the stage for what the call stores: its returned values are right, the stored ones are wrong."""
+    """Return the stop for a call that stores a wrong value, though it returns right ones."""
     compiled, expected = what.values
     names = {"__value__": compiled, "__expected__": expected, "__difference__": math.inf, "__stage__": fault.stage}
     node = comparison.graph.output
@@ -477,9 +483,9 @@ def _stored_otherwise(comparison: Comparison, fault: Fault, what: StoredDifferen
 
 
 def _place_text(node: Node, call: CachedCall, caller: tuple[Place, str] | None = None) -> str:
-    """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``.
+    """Return the user's line that made a node, as text: ``model.py:12 in forward: y = x.log()``.
 
-    If only torch's own code made it, as in an optimizer's step, return the line of the ``caller``.
+    If only torch's own code made the node, as in an optimizer's step, return the line of the ``caller``.
     """
     found = place_of(node, is_torch_file)
     if found is not None and caller is not None and is_torch_file(found[0].path):
@@ -491,7 +497,7 @@ def _place_text(node: Node, call: CachedCall, caller: tuple[Place, str] | None =
 
 
 def _place_of_caller(frame: types.FrameType) -> tuple[Place, str] | None:
-    """Return the program's line, and its function, that has called the function of ``frame``."""
+    """Return the user's line that has called the function of ``frame``, and the line's function."""
     caller = frame.f_back
     while caller is not None:
         code = original_of(caller.f_code) or caller.f_code
