@@ -1,5 +1,5 @@
 """Debugs ordinary Python: starts debugpy in the debugged process, and coordinates it with the agent.
 
-The package uses the agent, values, torch_api and triton, but neither engine. Only the modules called ``pydevd_...`` use
-undocumented names of debugpy.
+The package imports the agent, values, torch_api and triton, but no engine. Only modules whose names begin with
+``pydevd_`` use undocumented names of debugpy.
 """

@@ -1,12 +1,12 @@
 """Implements data breakpoints on attributes in ordinary Python, for example on an attribute that a guard checks.
 
-A watched attribute is named as in a function: ``self.layer.scale``. While that function runs, and from its next call
-on, its object is known, and the attribute is compared after each line of the user's code. Library code is not followed:
-a change by it belongs to the user's line that called it. The thread's trace function is replaced only while such a
-breakpoint is set; each event is passed on to the previous one.
+A watched attribute has the name that a function uses for it: ``self.layer.scale``. If that function runs, or as soon as
+it runs, the object is found, and the attribute is compared after each line of the user's code. A change by library code
+is attributed to the user's line that called the library. The thread's trace function is replaced only while such a
+breakpoint is set; each event is passed on to the previous trace function.
 
-Runs on the main thread only, on which training loops run. ``update_hooks`` and ``close`` are called on any thread.
-Objects are held weakly.
+Runs on the main thread only, where training loops run. ``update_hooks`` and ``close`` are called on any thread. The
+watch keeps no object alive.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class _Target:
     state: object
     text: str
     scalar: object = _MISSING
-    """The last value, if it is a number or a text."""
+    """The last value, if it is a number, a string or None."""
 
     def has_changed(self) -> bool:
-        """Return whether the attribute has changed since the last look. Runs at each line."""
+        """Return whether the attribute has changed since the last call of ``look``. Runs at each line."""
         root = self.root()
         if root is None:
             self.path.forget()
@@ -72,7 +72,7 @@ class _Target:
         return _state(value) != self.state
 
     def look(self) -> str | None:
-        """Return how the attribute has changed since the last look; None if it has not."""
+        """Return a text about the change of the attribute since the last call; None if it has not changed."""
         root = self.root()
         if root is None or not self.has_changed():
             return None
@@ -83,7 +83,7 @@ class _Target:
 
 
 class _Local:
-    """The local trace function of a user frame; it knows the frame's present line and previous trace function."""
+    """The local trace function of a user frame, with the frame's present line and previous trace function."""
 
     __slots__ = ("_watch", "before", "is_generated", "line")
 
@@ -96,7 +96,7 @@ class _Local:
         self.is_generated = is_generated
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
-        """Pass an event on, and look."""
+        """Pass an event on to the previous function, then stop if a watched attribute has changed."""
         if self.before is not None:
             self.before = self.before(frame, event, argument)
         watch = self._watch
@@ -119,14 +119,14 @@ class AttributeWatch(ChainingTracer):
         self._host = host
         self._entries: tuple[DataEntry, ...] = ()
         self._lines: frozenset[int] = frozenset()
-        """First lines of the functions that name a watched attribute."""
+        """The first lines of the functions whose names for attributes are watched."""
         self._targets: list[_Target] = []
         self._held: CodeType | None = None
-        """The code of the frame that debugpy holds: it replaces the frame's trace function when it continues."""
+        """The code of the innermost user frame when the watch began; debugpy may still replace its trace function."""
         self._has_seen_threads = False
         """Whether another thread has run since the watch began."""
         self._starts = Patches("watching attributes")
-        # Always the same bound method, which is recognized by identity.
+        # Keep one bound method: the trace function is recognized by identity.
         self._function: TraceFunction = self._on_call
 
     # -- Engine ----------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class AttributeWatch(ChainingTracer):
         self._starts.remove()
 
     def _note_thread(self, thread: threading.Thread) -> None:
-        # The thread may change an attribute and end before the next look.
+        # Note the start: the thread may change an attribute, and end before the change is seen.
         self._has_seen_threads = self._has_seen_threads or not _is_debuggers(thread)
 
     def present_frame(self, frame: FrameType) -> Frame | None:
@@ -162,11 +162,11 @@ class AttributeWatch(ChainingTracer):
         return None
 
     def listing_of(self, code: CodeType) -> VirtualSource | None:
-        """Return None: ordinary Python has a file."""
+        """Return None: this engine shows no generated code."""
         return None
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
-        """Return None: see ``listing_of``."""
+        """Return None: this engine shows no generated code."""
         return None
 
     def stop_for_breakpoint_call(self, frame: FrameType) -> bool:
@@ -193,7 +193,7 @@ class AttributeWatch(ChainingTracer):
         self._held = next(users, None)
 
     def _follow(self, top: FrameType | None, at_most: int | None = None) -> None:
-        """Trace the user's running frames, and pass events on to the trace functions that they have."""
+        """Trace the user's running frames from ``top`` down; their present trace functions still get all events."""
         for frame in islice(walk(top), at_most):
             code = frame.f_code
             if is_user_file(code.co_filename) and not _is_ours(frame.f_trace) and original_of(code) is None:
@@ -218,7 +218,7 @@ class AttributeWatch(ChainingTracer):
                 return local
             self._held = None
             self._look(caller, None)
-            # debugpy replaced the trace function of the frame that it had stopped.
+            # Trace the caller again: debugpy replaced the trace function of the frame that it had stopped.
             self._follow(caller, at_most=1)
             if not (is_generated or is_user):
                 return local
@@ -230,7 +230,7 @@ class AttributeWatch(ChainingTracer):
             return local
 
     def stop_in(self, traced: _Local, frame: FrameType, event: str) -> None:
-        """Stop after the line of ``traced``."""
+        """Stop in ``frame`` if an attribute has changed in the line that ``traced`` has noted."""
         function = frame.f_trace
         try:
             self._look(frame, traced)
@@ -247,7 +247,7 @@ class AttributeWatch(ChainingTracer):
         return bool(self._entries)
 
     def has_changed(self) -> bool:
-        """Return whether a watched attribute has changed; it runs at each line."""
+        """Return whether a watched attribute has changed. Runs at each line."""
         try:
             for one in self._targets:
                 if one.has_changed():
@@ -257,7 +257,7 @@ class AttributeWatch(ChainingTracer):
         return False
 
     def _watch_call(self, frame: FrameType) -> None:
-        """Find the objects of a call of a function that names watched attributes."""
+        """Watch the attributes of objects in ``frame``, if its function names watched attributes."""
         original = original_of(frame.f_code)
         function = user_function_of(frame.f_code if original is None else original)
         for entry in self._entries:
@@ -276,7 +276,7 @@ class AttributeWatch(ChainingTracer):
             self._targets.append(_Target(entry, held, path, _state(value), _text(value)))
 
     def _look(self, frame: FrameType | None, traced: _Local | None) -> None:
-        """Stop if an attribute has changed; ``traced`` knows the last line of ``frame``."""
+        """Stop in ``frame`` if an attribute has changed; ``traced`` has the frame's last line, if it is traced."""
         if not self._targets or self._host.is_holding:
             return
         changes = [(one.entry, text) for one in self._targets if (text := one.look()) is not None]
@@ -305,7 +305,7 @@ class AttributeWatch(ChainingTracer):
         self._follow(frame if traced is None else frame.f_back)
 
     def _where(self, frame: FrameType, traced: _Local | None) -> str:
-        """Name the user's line that ran before the change was seen. Only the main thread's lines are followed."""
+        """Return the user's line that made the change, as text; mention other threads if one may have made it."""
         others = " or by another thread" if self._has_seen_threads or _has_other_threads() else ""
         if traced is not None and traced.is_generated:
             return f"by compiled code{others}"
@@ -321,7 +321,7 @@ def _is_ours(function: object) -> bool:
 
 
 def _has_other_threads() -> bool:
-    """Whether the program has a thread besides the main one."""
+    """Return whether the program has another thread than the main one."""
     main = threading.main_thread()
     return any(one is not main and not _is_debuggers(one) for one in threading.enumerate())
 
@@ -334,13 +334,13 @@ def _is_debuggers(thread: threading.Thread) -> bool:
 
 
 class _Path:
-    """Steps through what objects store; no code of the program runs."""
+    """The steps from an object to a watched part of it. Following them runs no code of the program."""
 
     __slots__ = ("_known", "_steps")
 
     def __init__(self, steps: tuple[PathStep, ...]) -> None:
         self._steps = steps
-        # The class of each step's object in the last look, and the descriptor of its ``__dict__``.
+        # For each step, the class of its object when last followed, and the descriptor of the class's ``__dict__``.
         self._known: list[tuple[type | None, Any]] = [(None, None)] * len(steps)
 
     def forget(self) -> None:
@@ -376,7 +376,7 @@ def _stored_in(stored: dict[str, object], value: object, name: str) -> object:
 
 
 def _item(value: Any, key: object) -> object:
-    # A module of a ModuleList or Sequential is named by its number.
+    # An item of a ModuleList or Sequential is stored under its number as a string.
     modules = dict.get(instance_dictionary(value), "_modules")
     if type(modules) is dict:
         return modules.get(str(key), _MISSING)
@@ -388,9 +388,9 @@ def _item(value: Any, key: object) -> object:
 
 
 def _state(value: object) -> object:
-    """Return a state to compare: it equals an earlier state exactly if the value has not changed.
+    """Return a state of ``value`` that equals an earlier one exactly if the value has not changed.
 
-    It keeps no object of the program alive.
+    The state keeps no object of the program alive.
     """
     if is_exactly(value, _SCALARS):
         return type(value), value

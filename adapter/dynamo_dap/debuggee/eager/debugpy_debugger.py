@@ -1,6 +1,6 @@
 """Implements the agent's ``EagerDebugger`` with debugpy, for one session.
 
-Started on the thread that will run the program (launch), or on the agent's reader thread (attach).
+The session begins on the thread that will run the program (launch), or on the agent's reader thread (attach).
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class DebugpyDebugger:
         self._handing_over: StepSharing | None = None
         self._stopped_for: tuple[weakref.ref[BaseException], frozenset[str]] | None = None
 
-    # -- its life --------------------------------------------------------------------------------------------------
+    # -- start and end ---------------------------------------------------------------------------------------------
 
     def start(self, address: str, token: str, greet: Callable[[socket.socket], None] | None = None) -> None:
-        """Load debugpy and connect it to the server at ``address``, where it shows ``token``.
+        """Load debugpy and connect it to the server at ``address``, which checks ``token``.
 
-        ``greet``: see ``pydevd_internals.connect``.
+        ``greet`` is as for ``pydevd_internals.connect``.
 
         Raises:
-            pydevd_internals.DebugpyMissing: there is no debugpy here.
-            OSError: nobody listens at the address.
+            pydevd_internals.DebugpyMissing: debugpy is not installed, or is in use by another client.
+            OSError: no server listens at the address.
         """
         self._load()
         _release_frames_at_exit()
@@ -74,7 +74,7 @@ class DebugpyDebugger:
         """Use a debugpy that debugs this process already.
 
         Raises:
-            pydevd_internals.DebugpyMissing: it does not.
+            pydevd_internals.DebugpyMissing: debugpy has stopped debugging this process.
         """
         self._load()
         if pydevd_internals.debugger() is None:
@@ -120,12 +120,12 @@ class DebugpyDebugger:
         self._agent.eager_debugger = self
 
     def watch_compiles(self) -> None:
-        """Leave Dynamo's compiles untraced; Dynamo has been imported."""
+        """Leave Dynamo's compiles untraced from now on; Dynamo has been imported."""
         if self.is_active:
             self._compiles.watch(lambda problem: self._agent.print(f"dynamo-dap: {problem}\n", "important"))
 
     def torch_is_imported(self, name: str, is_done: bool) -> None:
-        """Leave the import of a part of torch untraced: it has no user code."""
+        """Leave the import of the part ``name`` of torch untraced, until ``is_done``: it runs no user code."""
         if self.is_active:
             self._imports.report(name, is_done, is_wanted=lambda: self._agent.options.just_my_code)
 
@@ -158,20 +158,20 @@ class DebugpyDebugger:
     def report_uncaught(self, error: BaseException) -> None:
         """Report that ``error`` is about to end the program."""
         if self.is_active and not self._has_stopped_for(error, UNCAUGHT):
-            # Python 3.12 would stop in debugpy's own code, between its decision and the stop, if that were traced.
+            # On Python 3.12, debugpy would stop in its own code if that were traced.
             with self.disabled_on_this_thread():
                 pydevd_internals.report_uncaught(error)
 
     @property
     def exception_filters(self) -> frozenset[str]:
-        """The exception filters of its client."""
+        """The exception filters that debugpy's client has requested."""
         if self._handing_over is None or not self.is_active:
             return frozenset()
         asked_for = self._handing_over.exception_filters
         return pydevd_internals.exception_filters() if asked_for is None else asked_for
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
-        """Remember ``error`` weakly: it keeps all frames of its traceback alive."""
+        """Remember ``error`` by a weak reference: an exception keeps all frames of its traceback alive."""
         with contextlib.suppress(TypeError):
             self._stopped_for = weakref.ref(error), filters
 
@@ -185,12 +185,12 @@ class DebugpyDebugger:
 
     @property
     def is_active(self) -> bool:
-        """Whether its session continues."""
+        """Whether debugpy's session continues."""
         return not self._gone.is_set() and pydevd_internals.debugger() is not None
 
     @contextlib.contextmanager
     def disabled_on_this_thread(self) -> Iterator[None]:
-        """Leave the calling thread untraced inside this context."""
+        """Return a context in which debugpy does not trace the calling thread."""
         restore = self._tracing.suspend() if self.is_active else None
         try:
             yield
@@ -204,7 +204,7 @@ class DebugpyDebugger:
         return self.is_active and pydevd_internals.holds_this_thread()
 
     def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
-        """Begin ``step`` in debugpy too; without a step, cancel debugpy's."""
+        """Begin ``step`` in debugpy, too; without a step, cancel debugpy's own."""
         if not self.is_active:
             return
         if step is None:
@@ -228,12 +228,12 @@ class DebugpyDebugger:
             pydevd_internals.step_in(None)
 
     def stop_at(self, frame: types.FrameType | None) -> None:
-        """Stop at ``breakpoint()``, or (None) at the thread's next line."""
+        """Stop at the next line of ``frame``, which called ``breakpoint()``; None: at the thread's next line."""
         if self.is_active:
             pydevd_internals.stop_at(frame)
 
     def functions_seen(self) -> Collection[FunctionKey] | None:
-        """Return the functions that have begun; None if some may have begun unseen."""
+        """Return the functions that debugpy has seen; None if it may have missed some."""
         seen = None if own_tracers.are_known() else pydevd_notes.functions_seen()
         return (
             None
@@ -242,13 +242,13 @@ class DebugpyDebugger:
         )
 
     def conditions_met(self) -> Mapping[tuple[str, int], bool]:
-        """Return whether a breakpoint's condition ever held, for each path and line with one that was reached."""
-        # A copy: threads that outlive the main program still reach breakpoints.
+        """Return, by path and line of each breakpoint that was reached, whether its condition ever held."""
+        # Make a copy: threads that outlive the main program still reach breakpoints.
         met = dict(pydevd_passing.conditions_met)
         return {(normalized_path(path), line): held for (path, line), held in met.items()}
 
     def pause_taken(self) -> None:
-        """Withdraw the pause from all other threads: one has paused."""
+        """Note that a thread has paused: the requests to the other threads are then withdrawn."""
         if self._handing_over is not None:
             self._handing_over.pause_taken()
 
@@ -259,11 +259,11 @@ class DebugpyDebugger:
             pydevd_internals.withdraw_pauses()
 
     def thread_id_of(self, ident: int) -> int:
-        """Return debugpy's id of a thread."""
+        """Return debugpy's id of the thread with Python's identifier ``ident``."""
         return pydevd_internals.thread_id_of(ident)
 
     def ident_of_thread(self, thread_id: int) -> int | None:
-        """Return the thread with this debugpy id."""
+        """Return Python's identifier of the thread with debugpy's id; None if unknown."""
         return pydevd_internals.ident_of_thread(thread_id)
 
 
@@ -273,15 +273,15 @@ _leaves_in_forks = False
 
 @functools.cache
 def _release_frames_at_exit() -> None:
-    """Release debugpy's frames at exit. Registered once, before the others' exit functions, so that it runs last."""
+    """Release debugpy's frames at exit. Registered once, before other functions for the exit, so that it runs last."""
     atexit.register(pydevd_internals.release_frames)
 
 
 def _leave_in_forks(debugger: DebugpyDebugger) -> None:
-    """Detach ``debugger``, the latest session's, in processes forked from this one."""
+    """Detach ``debugger``, that of the latest session, in processes forked from this one."""
     global _in_use, _leaves_in_forks
     _in_use = debugger
-    if not _leaves_in_forks:  # functions for forks stay registered
+    if not _leaves_in_forks:  # register once: nothing can remove the function
         _leaves_in_forks = True
         os.register_at_fork(after_in_child=_leave_this_fork)
 

@@ -1,16 +1,18 @@
 """Leaves the main thread untraced until debugpy has a reason to trace it, on Python 3.11 and older.
 
-With ``sys.settrace`` each call and line of a traced thread is slower, with or without breakpoints. The requests to
-debugpy show when it needs the main thread: for a breakpoint, an exception filter, a step, a pause. Uncaught exceptions
-are reported to it without tracing. Other threads are traced from their start, as debugpy does by itself.
+With ``sys.settrace``, each call and line of a traced thread is slower, even without breakpoints. The requests to
+debugpy show when it needs to trace the main thread: for a breakpoint, an exception filter, a step, a pause. Uncaught
+exceptions are reported to debugpy without tracing. debugpy traces other threads from their start.
 
-Made for one session. Runs on debugpy's own threads, and on the main thread when the agent passes on a step. The main
-thread's tracing is always changed on the main thread itself.
+``IdleTracing`` lives for one session. It runs on debugpy's own threads, and on the main thread when the agent passes on
+a step. The main thread's tracing is always changed on the main thread itself.
 
-While Dynamo compiles, debugpy's tracing is off as well: Dynamo is plain Python and takes twice as long under it. It is
-on while the program's own backend runs, if debugpy may stop there.
-debugpy does not trace generated code either, and Dynamo does not compile debugpy's functions. These hooks run on
-compiling threads. Tracing is also off on a thread that imports torch, which makes a million calls without user code.
+debugpy's tracing is also off on any Python version, on the thread concerned:
+
+- while Dynamo compiles: Dynamo is plain Python and takes twice as long when traced. While the program's own backend
+  runs, tracing is on if debugpy may stop there.
+- in generated code. Also, Dynamo does not compile debugpy's functions.
+- while torch is imported, which makes a million calls without user code.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _BREAKPOINTS = {"setBreakpoints", "setDataBreakpoints", "setFunctionBreakpoints"
 
 
 class IdleTracing:
-    """Decides whether the main thread is traced. An attached program is always traced."""
+    """Decides whether the main thread is traced. After an attach it always is."""
 
     def __init__(self) -> None:
         self._function: TraceFunction | None = None
@@ -54,7 +56,7 @@ class IdleTracing:
         self._restore = own_tracers.suspend_tracing()
 
     def begin_program(self) -> None:
-        """Leave the main thread untraced when the program begins, unless tracing is wanted. Runs on the main thread."""
+        """Begin the program, untraced unless debugpy may have to stop it already. Runs on the main thread."""
         restore, self._restore = self._restore, None
         if restore is None:
             return
@@ -62,7 +64,7 @@ class IdleTracing:
             restore()
             return
         self._is_idle = True
-        # Requests during debugpy's start have not passed through here.
+        # Ask debugpy itself, too: requests during its start have not passed through ``on_request``.
         if self._is_wanted or pydevd_internals.may_stop_this_thread():
             self.want()
 
@@ -82,7 +84,7 @@ class IdleTracing:
                 self._is_wanted = call_on_main_thread(self._trace)
 
     def suspend(self) -> Callable[[], None] | None:
-        """Stop tracing the calling thread; return a function that restores it, or None if nothing changed."""
+        """Stop tracing the calling thread; return a function that resumes the tracing, or None if nothing changed."""
         restore = own_tracers.suspend_tracing()
         if not self._is_idle or not _is_main_thread():
             return restore
@@ -122,14 +124,14 @@ def _needs_tracing(command: str, arguments: dict[str, Any]) -> bool:
 
 
 class Imports:
-    """Leaves imports of torch untraced if only the user's own files can stop."""
+    """Leaves imports of torch untraced, unless a breakpoint could stop in them."""
 
     def __init__(self, tracing: IdleTracing) -> None:
         self._tracing = tracing
         self._restores: dict[str, Callable[[], None]] = {}
 
     def report(self, name: str, is_done: bool, *, is_wanted: Callable[[], bool]) -> None:
-        """Suspend tracing during the import of a part of torch, if ``is_wanted`` allows it."""
+        """Suspend tracing while the part ``name`` of torch is imported, if ``is_wanted``; resume it if ``is_done``."""
         restore = self._restores.pop(name, None)
         if restore is not None and own_tracers.restores_tracing():
             restore()
@@ -140,7 +142,7 @@ class Imports:
 
 
 def _may_be_imported_by_torch(path: str) -> bool:
-    """Return whether a user's file shadows a module that others import by that name."""
+    """Return whether a user's file shadows an installed module, so that torch may import it instead."""
     directory, name = os.path.split(os.path.splitext(os.path.realpath(path))[0])
     while os.path.isfile(os.path.join(directory, "__init__.py")):
         directory, name = os.path.split(directory)
@@ -161,7 +163,7 @@ class Compiles:
         self._names = GeneratedNames(pydevd_internals.never_trace, own_tracers.may_trace_this_thread)
 
     def watch(self, on_problem: Callable[[str], None]) -> None:
-        """Install the hooks; ``on_problem`` gets those that this torch does not support."""
+        """Install the hooks; ``on_problem`` gets a text for each that this torch does not support."""
         never_compile_below(pydevd_internals.package(), os.path.dirname(__file__))
         for install in (self._watcher.install, self._backends.install, self._names.install):
             try:
@@ -185,7 +187,7 @@ class Compiles:
             restore()
 
     def _in_backend(self, codes: Iterable[types.CodeType]) -> Callable[[], None] | None:
-        """Trace the rest of the thread, if the program wrote its backend and debugpy may stop in it."""
+        """Trace the thread while a backend runs, if the user wrote the backend and debugpy may stop in it."""
         if self._of_thread.restore is None or pydevd_internals.debugger() is None:
             return None
         if not pydevd_internals.may_stop_this_thread() or not any(is_user_file(code.co_filename) for code in codes):
@@ -200,4 +202,4 @@ class Compiles:
 
 class _Suspended(threading.local):
     restore: Callable[[], None] | None = None
-    """Resumes the tracing of a thread that compiles."""
+    """Resumes the tracing of the thread, which compiles; None if it was not traced or does not compile."""

@@ -1,8 +1,8 @@
-"""Decides which launches of compiled kernels are also interpreted, and stops after those with other results.
+"""Decides which launches of compiled Triton kernels are also interpreted, and stops after launches that differ.
 
-Launches of kernels with breakpoints, or that a step enters, are interpreted; with a filter for kernels, every launch
-is. Stops after a launch whose results differ from the interpreter's. Made once per process. Runs on the threads that
-launch kernels, and takes little time if nothing is set.
+A launch is interpreted if its kernel has breakpoints, or if a step enters the kernel. With an exception filter for
+kernels, every launch is. A launch whose results differ from the interpreter's stops the program. There is one
+``KernelLaunches`` per process. Runs on the threads that launch kernels, and takes little time if nothing is set.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dynamo_dap.protocol.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
 
 _FILTERS = (OUT_OF_BOUNDS, RACE, KERNEL_MISMATCH)
 _Place = tuple[str, range, str]
-"""A function's place: file, in the notation of breakpoints, lines, name."""
+"""A function's file (as breakpoints write it), lines and name."""
 
 
 class KernelLaunches(LaunchObserver):
-    """Breakpoints and steps in compiled kernels, and stops after their launches."""
+    """Stops in compiled kernels, by interpreting their launches, and after launches that differ."""
 
     def __init__(self, host: Host, programs: KernelPrograms) -> None:
-        """Work for ``host``, the agent; ``programs`` stops in interpreted kernels."""
+        """Report to ``host``, the agent; ``programs`` stops in interpreted kernels."""
         self._host = host
         self._programs = programs
         self._places: WeakKeyDictionary[types.FunctionType, list[_Place]] = WeakKeyDictionary()
@@ -47,7 +47,7 @@ class KernelLaunches(LaunchObserver):
         return debugger.is_active and pydevd_passing.has_breakpoints()
 
     def observation(self, function: types.FunctionType, *, is_entered: bool) -> Observation | None:
-        """Return the observations that a launch needs."""
+        """Return how to observe a launch of ``function``; None if it needs no observation."""
         host = self._host
         filters = host.breakpoints.exception_filters
         is_of_all = any(name in filters for name in _FILTERS)
@@ -78,13 +78,13 @@ class KernelLaunches(LaunchObserver):
         return Observation(False) if is_entered and is_user_file(function.__code__.co_filename) else None
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
-        """Return the program that ``tritonProgram`` selects, by default the first; None if the grid lacks it."""
+        """Return the program that ``tritonProgram`` selects, by default the first; None if the grid has no such one."""
         x, y, z = self._programs.chosen_program(launch)
         return (x, y, z) if x < launch.grid[0] and y < launch.grid[1] and z < launch.grid[2] else None
 
     @contextlib.contextmanager
     def step_suspended(self) -> Iterator[None]:
-        """Suspend the step in progress inside this context."""
+        """Return a context in which debugpy's step in progress is suspended."""
         begin_again = pydevd_internals.suspend_step() if self._host.eager_debugger.is_active else None
         try:
             yield
@@ -93,13 +93,13 @@ class KernelLaunches(LaunchObserver):
                 begin_again()
 
     def report(self, text: str) -> None:
-        """Show the user a text, once."""
+        """Show the user a text, unless it was shown already."""
         if text not in self._reported:
             self._reported.add(text)
             self._host.print(f"dynamo-dap: {text}\n", "important")
 
     def differs(self, launch: Launch, difference: KernelDifference) -> None:
-        """Stop at the user's line that made the launch."""
+        """Stop at the user's line that made the launch, whose results differ from the interpreter's."""
         top = line_outside_of_triton()
         top = next((one for one in walk(top) if is_user_file(one.f_code.co_filename)), top)
         names: dict[str, object] = {
@@ -122,7 +122,7 @@ def _place_of(function: types.FunctionType) -> _Place:
 
 
 def _functions_of(function: types.FunctionType) -> Iterator[types.FunctionType]:
-    """Return a kernel, and all jitted functions that it may call, directly or indirectly."""
+    """Yield a kernel's function, and all jitted functions that it may call, directly or indirectly."""
     seen: set[types.FunctionType] = set()
     waiting = [function]
     while waiting:

@@ -1,8 +1,8 @@
 """Stops in kernels that Triton's interpreter runs: in one program of a launch, at wrong accesses, at races.
 
-One program of a launch is debugged as ordinary Python: the one that the option ``tritonProgram`` selects, else the
-first. In the others debugpy is disabled, unless breakpoints have conditions, which choose the program themselves. Made
-once per process that interprets kernels; runs on the threads that launch them.
+One program of each launch is debugged as ordinary Python: the one that the option ``tritonProgram`` selects, else the
+first. In the other programs, debugpy stops only at breakpoints with conditions, which may choose a program. There is
+one ``KernelPrograms`` per process that interprets kernels. Runs on the threads that launch them.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import EAGER, OUT_OF_BOUNDS, RACE
 
 _INTERPRETERS_FILES = ("runtime/*.py", "language/core.py", "language/semantic.py", "language/math.py", "*.py")
-"""Patterns of Triton's files through which a kernel's lines run: no step ends there."""
+"""Patterns of Triton's own files, in which no step ends."""
 
 
 class KernelPrograms(Observer):
-    """Decides in which programs debugpy stops; stops itself at wrong accesses."""
+    """Decides in which programs debugpy stops, and stops at wrong accesses and races."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._local = _OfThread()
         self._reported: set[str] = set()
         self.is_following = False
-        """Whether debugpy skips Triton's own files already."""
+        """Whether ``_follow_debugpy`` has changed debugpy's stops."""
         self._races = KernelRaces(lambda text: host.print(text, "important"))
 
     def begin(self) -> None:
-        """Install the hooks: Triton's interpreter has been imported."""
+        """Install the hooks; Triton's interpreter has been imported."""
         self._follow_debugpy()
 
     def unobserved(self) -> AbstractContextManager[None]:
-        """Disable debugpy."""
+        """Return a context in which debugpy ignores the calling thread."""
         return self._host.eager_debugger.disabled_on_this_thread()
 
     def is_programs_launch(self) -> bool:
-        """Return whether the program makes this thread's launch, not an expression at a stop."""
+        """Return whether the program makes this thread's launch, rather than an expression that the user evaluates."""
         return not self._host.is_holding
 
     # -- programs --------------------------------------------------------------------------------------------------
 
     def program_begins(self, launch: Launch) -> None:
-        """Disable debugpy in a program other than the debugged one, unless conditions may choose it."""
+        """Disable debugpy, unless the program is the debugged one or breakpoints have conditions that may choose it."""
         with _exceptions_logged():
             self._races.program_begins(launch, self.follows_accesses())
             self._begin_program(launch)
@@ -83,7 +83,7 @@ class KernelPrograms(Observer):
         local.let_in = disabled.close
 
     def launch_ended(self, launch: Launch) -> None:
-        """Restore the state before the launch."""
+        """Restore debugpy's state before the launch."""
         with _exceptions_logged():
             self._races.launch_ended(launch)
             self._leave_program()
@@ -96,7 +96,7 @@ class KernelPrograms(Observer):
         return self._local.is_other
 
     def _follow_debugpy(self) -> None:
-        """Make breakpoints without conditions depend on the program, and steps skip Triton's own files.
+        """Let debugpy skip breakpoints without conditions in other programs, and steps into Triton's own files.
 
         Called after Triton's import.
         """
@@ -108,7 +108,7 @@ class KernelPrograms(Observer):
         pydevd_passing.never_step_into(paths, self._is_passed)
 
     def _is_passed(self, frame: types.FrameType) -> bool:
-        """Return whether ``frame`` is library code that runs for the interpreter: NumPy's, or the start of a launch."""
+        """Return whether ``frame`` runs for the interpreter: NumPy's code, or code that starts a launch."""
         for one in walk(frame):
             path = one.f_code.co_filename
             if is_user_file(path) and not _is_generated_method(one.f_code):
@@ -129,7 +129,7 @@ class KernelPrograms(Observer):
             begin_step_again()
 
     def chosen_program(self, launch: Launch) -> tuple[int, ...]:
-        """Return the program to debug; report to the user if it does not exist."""
+        """Return the index of the program to debug; tell the user if the grid has no such program."""
         asked = tuple(self._host.options.triton_program or ())
         chosen = (*asked, *(0,) * (3 - len(asked)))
         if any(index >= size for index, size in zip(chosen, launch.grid, strict=True)):
@@ -145,22 +145,22 @@ class KernelPrograms(Observer):
     # -- accesses --------------------------------------------------------------------------------------------------
 
     def checks_accesses(self) -> bool:
-        """Return whether the filter is on, and the program runs, not the user's expression."""
+        """Return whether to check accesses for being out of bounds."""
         return self.is_on(OUT_OF_BOUNDS)
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
-        """Stop at the line, in any program."""
+        """Stop at the line of an access that is out of bounds, in any program."""
         top = line_outside_of_triton()
         names: dict[str, object] = {"__tensor__": access.argument.name, "__elements__": access.elements}
         if top is not None and self.holds(OUT_OF_BOUNDS, top, names):
             self.stop(top, f"Out of bounds: {access.headline}", f"{access.text}\n{_where(launch)}")
 
     def follows_accesses(self) -> bool:
-        """Return whether the filter for races is on, and the program runs."""
+        """Return whether to check accesses for races."""
         return self.is_on(RACE)
 
     def accesses(self, launch: Launch, access: Access) -> None:
-        """Stop at the line of an access that races with another program's."""
+        """Stop at the line of an access that races with an access of another program."""
         top = found = None
         with _exceptions_logged():
             top = line_outside_of_triton()
@@ -170,14 +170,14 @@ class KernelPrograms(Observer):
             self.stop(top, f"Race: {found.headline}", f"{found.text}\n{_where(launch)}")
 
     def is_on(self, name: str) -> bool:
-        """Return whether an exception filter is on, and the program runs, not the user's expression."""
+        """Return whether an exception filter is on; False while an expression of the user is evaluated."""
         return name in self._host.breakpoints.exception_filters and not self._host.is_holding
 
     def stop(self, top: types.FrameType, exception_id: str, description: str) -> None:
         """Hold this thread in ``top``, as for an exception."""
         raised = RaisedException(exception_id, description)
 
-        # This program is debugged from here on.
+        # Debug this program from here on.
         self._leave_program()
 
         def frames() -> list[Frame]:
@@ -196,7 +196,7 @@ class KernelPrograms(Observer):
         self._continue_step(top)
 
     def _continue_step(self, frame: types.FrameType) -> None:
-        """Make debugpy step on from this line of ordinary Python, without another stop on it."""
+        """Let debugpy continue the agent's step from this line of ordinary Python, and not stop on the line again."""
         step = self._host.steps.current()
         if step is None or not self._host.eager_debugger.is_active:
             return
@@ -206,7 +206,7 @@ class KernelPrograms(Observer):
             pydevd_internals.step_back_into_caller(frame)
 
     def holds(self, name: str, frame: types.FrameType, names: Mapping[str, object]) -> bool:
-        """Return whether an exception filter's condition holds in ``frame``, with more ``names``."""
+        """Return whether the condition of the filter ``name`` holds in ``frame``; it may use ``names``, too."""
         condition = self._host.breakpoints.exception_filters.get(name)
         if not condition:
             return True
@@ -224,36 +224,39 @@ def _exceptions_logged() -> Iterator[None]:
     """Log exceptions inside this context, and keep them from the program, whose own call is on the stack."""
     try:
         yield
-    except Exception:  # noqa: BLE001  (as said)
+    except Exception:  # noqa: BLE001  (the program must not get our exceptions)
         log_exception("following a kernel")
 
 
 class _OfThread(threading.local):
-    """The state to restore when a thread's program ends."""
+    """The state of a thread that interprets a kernel."""
 
     is_other = False
+    """Whether the thread runs a program in which only breakpoints with conditions stop."""
     has_passed = False
-    """Whether a step has passed over library code."""
+    """Whether debugpy has skipped library code of the interpreter."""
     let_in: Callable[[], None] | None = None
+    """Enables debugpy again at the end of the program, if it is disabled there."""
     begin_step_again: Callable[[], None] | None = None
+    """Resumes the suspended step at the end of the program, if there is one."""
 
 
 def _is_generated_method(code: types.CodeType) -> bool:
-    """Return whether code belongs to a method that ``dataclasses`` wrote for interpreter values, or to annotations.
+    """Return whether code belongs to a method that ``dataclasses`` wrote, or to annotations.
 
-    From Python 3.14 on, a kernel's annotations run when the interpreter reads its signature.
+    From Python 3.14 on, a kernel's annotations run when the interpreter reads the kernel's signature.
     """
     return code.co_name == "__annotate__" or (code.co_filename == "<string>" and code.co_name.startswith("__"))
 
 
 def line_outside_of_triton() -> types.FrameType | None:
-    """Return the innermost frame outside Triton and the debugger: the kernel's, or its launcher's."""
+    """Return the innermost frame outside Triton and the debugger: the kernel's, or that of the code that launches."""
     return next((one for one in walk(sys._getframe(1)) if _is_kernels(one.f_code.co_filename)), None)
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_kernels(path: str) -> bool:
-    """Return whether a file's code belongs to a kernel, not to the interpreter."""
+    """Return whether a file is neither Triton's nor the debugger's, so that its code may be a kernel."""
     below = path.removeprefix(_folder() + os.sep)
     return not is_debugger_file(path) and not any(
         fnmatch.fnmatch(below, name) and below.count("/") == name.count("/") for name in _INTERPRETERS_FILES

@@ -1,10 +1,11 @@
-"""Chooses a thread's tracer: debugpy, the program's own (coverage, a profiler), or temporarily none.
+"""Chooses a thread's trace function: debugpy's, the program's own (coverage, a profiler), or temporarily none.
 
-A thread has one trace function (Python 3.11 and older; debugpy uses ``sys.monitoring`` on newer ones). debugpy replaces
-``sys.settrace`` by a function that writes a warning to the program's stderr, and then no longer debugs that thread. We
-write to the user's console instead, once for each place that sets a trace function. When the program removes its
-function, we restore debugpy's. A trace function that C code sets is noticed only if the program also sets it for new
-threads, as coverage does. Runs on whichever thread calls ``sys.settrace``. Lives as long as the process.
+A thread has only one trace function. This matters on Python 3.11 and older, since debugpy uses ``sys.monitoring`` on
+newer versions. debugpy replaces ``sys.settrace`` by a function that writes a warning to the program's stderr, and then
+no longer debugs that thread. This module writes to the user's console instead, once for each line that sets a trace
+function. When the program removes its function, it restores debugpy's. A trace function that C code sets is noticed
+only if the program also sets one for new threads, as coverage does. Runs on the thread that calls ``sys.settrace``.
+Lives as long as the process.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 _report: Callable[[str], None] | None = None
 _reported: set[tuple[str, int]] = set()
 _replaced = threading.local()
-"""``function`` is debugpy's trace function, which the program has replaced on a thread."""
+"""``function`` is debugpy's trace function, if the program has replaced it on this thread."""
 
 
 def install(report: Callable[[str], None]) -> None:
-    """Replace the function that debugpy runs instead of ``sys.settrace``; ``report`` shows a text to the user."""
+    """Replace debugpy's substitute for ``sys.settrace``; ``report`` shows a text to the user."""
     global _report
     is_first, _report = _report is None, report
     tracing: Any = importlib.import_module("pydevd_tracing")
@@ -57,7 +58,7 @@ def _patch_bdb() -> None:
 
 
 def _tool_of(tracer: Any) -> int:
-    """Return a ``bdb`` tracer's monitoring tool; if it has none, a free one, preferably its default."""
+    """Return the number of a ``bdb`` tracer's monitoring tool, else of a free one, preferably ``bdb``'s default."""
     monitoring = sys.__dict__["monitoring"]
     tools = (monitoring.DEBUGGER_ID, 4, 3)
     names = [monitoring.get_tool(tool) for tool in tools]
@@ -87,7 +88,7 @@ def _notice_functions_set_in_c() -> None:
 
 
 def _set_trace(function: object) -> None:
-    """Set a trace function for the program: runs instead of ``sys.settrace`` while debugpy traces the program."""
+    """Set a trace function for the program. Replaces ``sys.settrace`` while debugpy traces the program."""
     tracing = sys.modules["pydevd_tracing"]
     set_trace = tracing.TracingFunctionHolder._original_tracing or tracing._original_settrace
     caller, before = sys._getframe(1), sys.gettrace()
@@ -96,7 +97,7 @@ def _set_trace(function: object) -> None:
         if before is not None and is_own_tracer(before):
             _replaced.function = before
         _report_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
-    # Set it last: otherwise the program's function would first get a call event of the debugger.
+    # Set the function last, or it would get events of calls that the debugger makes here.
     set_trace(function)
     if is_programs and function is None:
         _restore(caller)
@@ -113,18 +114,18 @@ def _report_once(how: str, path: str, line: int) -> None:
 
 
 def are_known() -> bool:
-    """Return whether the program was seen to trace itself, instead of debugpy."""
+    """Return whether the program is known to have replaced debugpy's trace function."""
     return bool(_reported)
 
 
 def _restore(caller: types.FrameType) -> None:
-    """Restore debugpy's function, unless a frame still has the program's: debugpy's events would call that."""
+    """Restore debugpy's trace function, unless a frame still has the program's local one, which would get events."""
     function = _replaced.__dict__.pop("function", None)
     if function is not None and all(frame.f_trace is None or is_own_tracer(frame.f_trace) for frame in walk(caller)):
         pydevd_internals.set_trace(function)
 
 
-# -- of debugpy and the agent ------------------------------------------------------------------------------------------
+# -- trace functions of debugpy and the agent --------------------------------------------------------------------------
 
 
 def is_own_tracer(function: object) -> bool:
@@ -135,7 +136,7 @@ def is_own_tracer(function: object) -> bool:
 
 
 def may_trace_this_thread() -> bool:
-    """Return whether debugpy traces the calling thread, or could: the program has no trace function there."""
+    """Return whether debugpy can trace the calling thread, on which the program has no trace function."""
     function = sys.gettrace()
     return pydevd_internals.uses_monitoring() or function is None or is_own_tracer(function)
 
@@ -153,10 +154,10 @@ def suspend_tracing() -> Callable[[], None] | None:
 
 
 def _resume_tracing(function: Any) -> None:
-    """Resume tracing like pydevd's ``SetTrace``, but without the thread that it starts.
+    """Resume tracing like pydevd's ``SetTrace``, but without the thread that ``SetTrace`` starts.
 
-    That thread makes CPython look for trace functions, which ``sys.settrace`` does, too. pydevd's C library then
-    replaces the function by a faster one. A ``ChainingTracer`` that was set meanwhile stays.
+    That thread makes CPython check for trace functions, which ``sys.settrace`` does, too. As in ``SetTrace``, pydevd's
+    C library then replaces the function by a faster one. A ``ChainingTracer`` that was set meanwhile stays.
     """
     current: Any = sys.gettrace()
     meanwhile, resumed = chained(current), chained(function)
@@ -178,5 +179,5 @@ def _resume_tracing(function: Any) -> None:
 
 
 def restores_tracing() -> bool:
-    """Return whether to trace a thread again: with ``sys.monitoring`` even between sessions."""
+    """Return whether to resume the tracing of a thread: in a session, or at any time with ``sys.monitoring``."""
     return pydevd_internals.uses_monitoring() or pydevd_internals.debugger() is not None

@@ -1,16 +1,16 @@
 """Makes debugpy show values, frames and variables as the agent does.
 
-debugpy's extension point takes a text and children by the type of a value. It does not support pages, values without
-children, or children that are computed on demand, and it groups names that begin with ``_``. So debugpy's own variable
-classes are patched instead. debugpy shows numbers, strings and objects with their own ``__repr__``, with two changes:
-no addresses in the text, and tensors in it by their metadata. Copying to the clipboard is left to debugpy as well: a
-tensor is then copied with its data.
+debugpy has an extension point for the text and the children of a type's values. But it supports no pages, no values
+without children, and no children that are computed on demand, and it groups names that begin with ``_``. So this module
+patches debugpy's variable classes instead. Numbers, strings, and objects with their own ``__repr__`` are still shown by
+debugpy, with two changes: the text has no addresses, and has tensors' metadata instead of their data. debugpy also
+provides the text for the clipboard, in which a tensor has its data.
 
-Values are requested only on a thread that debugpy has stopped. The patches last for the life of the process.
+pydevd names a frame by its code object's bare name, and does not separate Dynamo's variables. Here a frame gets the
+user's name (``Model.forward``, ``fn (resumed at line 8)``), and the variables that Dynamo added to locals and globals
+form a group.
 
-pydevd shows code objects by their bare names, and all locals and globals alike. Here its frames get the user's names
-(``Model.forward``, ``fn (resumed at line 8)``), and variables that Dynamo added to locals and globals form one group.
-pydevd's functions are wrapped once per process, when debugpy is loaded; they run on its reader thread and on the
+pydevd's functions are wrapped once per process, when debugpy is loaded. They run on its reader thread and on the
 threads that it has stopped.
 """
 
@@ -54,18 +54,18 @@ from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU, WATCHED
 from dynamo_dap.protocol.tensor_requests import TensorArguments, TensorBody
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""Types that are left to debugpy: it shows more of a long text, and integers in hexadecimal."""
+"""Types that debugpy shows: it can show more of a long string, and integers in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LeftToDebugpy(Value):
-    """A child of a value that we show, which debugpy itself shows."""
+    """A child that debugpy shows, of a value that this module shows."""
 
     object: Any = None
 
 
 class _Shown:
-    """A row in debugpy's table without an object of the program: a tensor's shape, a group of items."""
+    """A variable in debugpy's table that is not an object of the program: a tensor's shape, a group of items."""
 
     __slots__ = ("value",)
 
@@ -74,10 +74,10 @@ class _Shown:
 
 
 class _EagerView(View):
-    """Shows values as ordinary frames do."""
+    """Shows values in ordinary frames."""
 
     def value(self, value: object, expression: str | None = None) -> Value:
-        """Return a value in displayed form, or a mark that leaves it to debugpy."""
+        """Return a value in displayed form, or ``_LeftToDebugpy`` if debugpy is to show it."""
         if _is_left_to_debugpy(value):
             return _LeftToDebugpy(self.text(value), object=value)
         return super().value(value, expression)
@@ -97,15 +97,15 @@ def _is_left_to_debugpy(value: object) -> bool:
 
 
 class Presentation(pydevd_variables.Presentation):
-    """Answers debugpy's questions about variables. Runs on the threads that it has stopped; one for the process."""
+    """Provides the texts and children of debugpy's variables. Runs on the threads that debugpy has stopped."""
 
     def __init__(self, marks_tensors: Callable[[], bool]) -> None:
-        """Mark tensors if ``marks_tensors``, as the client requested."""
+        """Mark tensors for the client's menu while ``marks_tensors`` returns true."""
         self._asked = threading.local()
         self._marks_tensors = marks_tensors
 
     def data(self, variable: Any, context: str | None) -> dict[str, object] | None:
-        """Return the fields of a DAP variable that we set; None to leave the variable to debugpy."""
+        """Return the fields of a DAP variable that replace debugpy's; None if debugpy is to show the variable."""
         value = None if context == "clipboard" else self._value(variable)
         if value is None:
             return None
@@ -123,7 +123,7 @@ class Presentation(pydevd_variables.Presentation):
         return data
 
     def children(self, variable: Any) -> list[tuple[str, object, str | None]] | None:
-        """Return the requested children, each as name, object and expression; None to leave them to debugpy."""
+        """Return the name, object and expression of each requested child; None if debugpy is to show the children."""
         value = self._value(variable)
         if value is None and runs_its_own_code(variable.value):
             value = View.value(_VIEW, variable.value, variable.evaluate_name)
@@ -134,21 +134,21 @@ class Presentation(pydevd_variables.Presentation):
         return [(each.name, _object_of(each.value), each.evaluate_name) for each in page]
 
     def runs_no_code(self, value: object) -> bool:
-        """Return whether showing a value runs no ``__repr__`` of the program."""
+        """Return whether a value is shown without calling a ``__repr__`` of the program."""
         return is_exactly(value, _LITERALS) or not _is_left_to_debugpy(value)
 
     def scope(self, frame: FrameType) -> tuple[str, object] | None:
-        """Return name and object of the extra scope of a Triton kernel's frame."""
+        """Return name and object of the extra scope of a Triton kernel's frame; None for other frames."""
         try:
             scope = program_scope(frame, is_user_file)
-        except Exception:  # noqa: BLE001  (debugpy must not suffer from us)
+        except Exception:  # noqa: BLE001  (debugpy must not notice our failure)
             log_exception("looking for the program of a kernel")
             return None
         return None if scope is None else (scope.name, _Shown(Value("", children=scope.children)))
 
     @contextlib.contextmanager
     def paging(self, only: str | None, start: int, count: int) -> Iterator[None]:
-        """Return only one page of children inside the context."""
+        """Return a context in which ``children`` and ``page`` return one page."""
         self._asked.page = only, start, count
         try:
             yield
@@ -156,14 +156,14 @@ class Presentation(pydevd_variables.Presentation):
             del self._asked.page
 
     def page(self, variables: list[object]) -> list[object]:
-        """Return the requested page of the variables in a scope; they count as named children."""
+        """Return the requested page of a scope's variables, which are all named children."""
         only, start, count = getattr(self._asked, "page", (None, 0, 0))
         if only == "indexed":
             return []
         return variables[start : start + count if count else None]
 
     def look(self, variable: object, wanted: object) -> dict[str, object]:
-        """Return a part of the tensor ``variable``, or of an expression's tensor in its frame."""
+        """Return a part of the tensor ``variable``, or of the tensor to which an expression evaluates in its frame."""
         try:
             return {TENSOR: to_builtins(self._part_of(variable, convert(wanted, TensorArguments)))}
         except (EvaluationError, ValidationError) as problem:
@@ -172,7 +172,7 @@ class Presentation(pydevd_variables.Presentation):
             return {"problem": text_of_raised(error)}
 
     def watched(self, variable: Any, name: str) -> dict[str, object]:
-        """Return whether changes of a part of ``variable``, or of an expression in its frame, can stop."""
+        """Return whether a data breakpoint is possible on the part ``name`` of ``variable``, or on an expression."""
         expression: str | None = name
         frame = getattr(variable, "frame", None)
         if getattr(variable, "value", frame) is not frame:
@@ -195,7 +195,7 @@ class Presentation(pydevd_variables.Presentation):
         return value.children.tensor()
 
     def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, object]:
-        """Let debugpy show a variable; run the user's ``__repr__``, but read tensor data only to copy it."""
+        """Let debugpy show a variable by the user's ``__repr__``; read tensor data only for the clipboard."""
         with contextlib.nullcontext() if context == "clipboard" else tensor_texts(lambda one: facts_of(one).text):
             data = show()
         if data.get("type") not in ("str", "bytes"):
@@ -210,7 +210,7 @@ class Presentation(pydevd_variables.Presentation):
 
 
 def _computed(frame: FrameType | None, expression: str) -> Any:
-    """Return the tensor that an expression gives in ``frame``."""
+    """Return the tensor to which an expression evaluates in ``frame``."""
     if frame is None:
         raise EvaluationError(f"no frame to evaluate {expression!r} in")
     with dynamo_off():
@@ -249,7 +249,7 @@ def _name_frames() -> None:
 
 
 def _name(code: object, shown: str) -> str:
-    """Return the name of a frame that pydevd would call ``shown``: the code's bare name, possibly after a prefix."""
+    """Return the user's name of a frame. pydevd's name ``shown`` ends with the code's bare name; keep its prefix."""
     if not isinstance(code, CodeType) or not shown.endswith(code.co_name):
         return shown  # a template's frame, which Python does not run
     return shown.removesuffix(code.co_name) + user_function_name(code)
@@ -284,7 +284,7 @@ def _group_variables() -> None:
 
 
 def _locals_test(frame: FrameType) -> object:
-    """Return the function that recognizes the names of Dynamo's locals; at module level, of its globals."""
+    """Return the function that recognizes Dynamo's variables among the locals of ``frame``, by name."""
     if frame.f_locals is frame.f_globals:
         return is_dynamos_global
     return dynamos_locals(frame.f_code)

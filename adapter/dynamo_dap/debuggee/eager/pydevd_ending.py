@@ -1,6 +1,7 @@
-"""Makes debugpy end at once: its threads end with the connection, and the connection ends with its threads.
+"""Makes a debugpy session end without a delay.
 
-pydevd's functions are wrapped once per process. Runs on pydevd's own threads, and on those that end its session.
+Its threads end when the connection closes, and the connection closes when its reader thread ends. pydevd's functions
+are wrapped once per process. They run on pydevd's own threads, and on threads that end its session.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _WAKING_SECONDS = 0.01
 def install() -> None:
     """Make debugpy's threads end with the session, and the session with the reader thread.
 
-    Otherwise its reader waits for a thread that waits for the reader, until both time out after 0.5 s.
+    Without this, the reader and another thread wait for each other until both time out after 0.5 s.
     """
     reader = importlib.import_module("_pydevd_bundle.pydevd_comm").ReaderThread
     run = reader._on_run
@@ -28,7 +29,7 @@ def install() -> None:
         try:
             run(self)
         finally:
-            # Close it in any case: with an open connection, the server would wait for answers.
+            # Close the connection in any case. While it is open, the server waits for answers.
             self._terminate_on_socket_close()
 
     reader._on_run = _on_run
@@ -49,7 +50,7 @@ def install() -> None:
         until = time.monotonic() + timeout
         for thread in set(self.created_pydb_daemon_threads) - {self.check_alive_thread, threading.current_thread()}:
             while thread.is_alive() and time.monotonic() < until:
-                # A thread that was just beginning to wait has missed the wake-up.
+                # Wake the thread repeatedly: if it is just beginning to wait, it misses a wake-up.
                 thread.do_kill_pydev_thread()
                 thread.join(_WAKING_SECONDS)
         wait(self, max(0.0, until - time.monotonic()))
@@ -66,7 +67,7 @@ def install() -> None:
 
 
 def _detach_closed_socket(connected: Any) -> None:
-    """Detach a socket whose descriptor the program has closed: its number may now belong to another file."""
+    """Detach a socket whose descriptor the program has closed. Its number may now belong to another file."""
     try:
         if connected is not None:
             connected.getsockname()

@@ -1,9 +1,9 @@
 """Keeps requests to debugpy, and the code that they run, from harming the program or debugpy itself.
 
-Without these guards, a request that pydevd cannot parse ends its reader thread and with it the session. ``SystemExit``
-raised by a condition ends the program. An expression may run forever without a message. A file is compiled again for
+Without these guards, a request that pydevd cannot parse ends its reader thread, and so the session. A condition that
+raises ``SystemExit`` ends the program. An expression may run forever without a message. A file is compiled again for
 each breakpoint in it, while other requests wait. pydevd's functions are wrapped once per process, when debugpy is
-loaded. Requests are served on the threads that pydevd has stopped; conditions run on the program's threads.
+loaded. They run on its reader thread and on the threads that it has stopped; conditions run on the program's threads.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _NO_COMMAND = -1
 _LEAVING_SECONDS = 1.0
 
 _installed_for: Callable[[], float] | None = None
-"""Returns how long an evaluation may take."""
+"""Returns the time limit of an evaluation; None until ``install`` has run."""
 _has_stopped_for: Callable[[BaseException], bool] | None = None
-"""Returns whether ``userUnhandled`` has stopped for an exception."""
+"""Returns whether the agent has stopped for an exception by the filter ``userUnhandled``."""
 
 
 def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseException], bool]) -> None:
-    """Wrap pydevd's functions, which are imported.
+    """Wrap pydevd's functions; pydevd has been imported.
 
-    ``seconds`` limits an evaluation. ``has_stopped_for`` returns whether the filter ``userUnhandled`` has stopped for
-    an exception in a trace.
+    ``seconds`` returns the time limit of an evaluation. ``has_stopped_for`` returns whether the agent has stopped for
+    an exception in a trace, by the filter ``userUnhandled``.
     """
     global _installed_for, _has_stopped_for
     is_first, _installed_for, _has_stopped_for = _installed_for is None, seconds, has_stopped_for
@@ -87,9 +87,9 @@ def _module(name: str) -> Any:
 
 
 def forget_stops() -> None:
-    """Resume threads that are marked as stopped, before a session begins.
+    """Remove the marks of stopped threads before a session begins.
 
-    An aborted session leaves such marks, and the next one would stop these threads at once.
+    An aborted session leaves such marks, with which the next session would stop these threads at once.
     """
     for thread in threading.enumerate():
         information = getattr(thread, "additional_info", None)
@@ -101,9 +101,9 @@ def forget_stops() -> None:
 
 
 def let_threads_leave() -> None:
-    """Wait briefly for resumed threads that have not left their stop yet. Runs on any other thread.
+    """Wait briefly until resumed threads have left their stop. Runs on any other thread.
 
-    A pause request before that would hold such a thread without a stopped event.
+    A thread that is asked to pause before it has left its stop would stay there without a ``stopped`` event.
     """
     until = time.monotonic() + _LEAVING_SECONDS
     while any(map(_is_leaving, threading.enumerate())) and time.monotonic() < until:
@@ -116,7 +116,7 @@ def _is_leaving(thread: threading.Thread) -> bool:
 
 
 def _trace_all_callers() -> None:
-    """Make debugpy trace all frames of a running thread when a breakpoint is set; their stack changes meanwhile."""
+    """Make debugpy trace all running frames when a breakpoint is set. It misses some while their stack changes."""
     pydb_class = importlib.import_module("pydevd").PyDB
     trace_contexts = pydb_class.set_tracing_for_untraced_contexts
 
@@ -153,9 +153,10 @@ def _is_stopped(thread: threading.Thread) -> bool:
 
 
 def _guard_pauses() -> None:
-    """Make threads pause in frames that are shown.
+    """Make threads pause only in frames that debugpy shows.
 
-    A thread that waited in C code called by a library would pause in the library, and the next step would never end.
+    Otherwise a thread that waited in C code, called by a library, would pause in the library, and the next step would
+    never end.
     """
     debugger = sys.modules["pydevd"].PyDB
     wait, pausing = debugger.do_wait_suspend, _module("pydevd_comm_constants").CMD_THREAD_SUSPEND
@@ -171,14 +172,14 @@ def _guard_pauses() -> None:
             and not self.in_project_scope(frame)
             and any(self.in_project_scope(caller) for caller in walk(frame.f_back))
         ):
-            return None  # debugpy asks again at the next event
+            return None  # debugpy tries again at the next event
         return wait(self, thread, frame, event, *rest, **options)
 
     debugger.do_wait_suspend = do_wait_suspend
 
 
 def _read_files_once() -> None:
-    """Let debugpy bind breakpoints by our line tables, as the agent does, and set all breakpoints of a file at once."""
+    """Let debugpy bind breakpoints by the agent's line tables, and set all breakpoints of a file at once."""
     api, processor = _module("pydevd_api"), _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     lines_of, set_breakpoints = api._get_code_lines, processor.on_setbreakpoints_request
 
@@ -192,14 +193,14 @@ def _read_files_once() -> None:
             return set_breakpoints(self, py_db, request)
 
     api._get_code_lines, processor.on_setbreakpoints_request = get_code_lines, on_setbreakpoints_request
-    # debugpy makes a frame for each breakpoint to decide whether its file is the user's, and caches the decision by
-    # frame. So use one frame for each file.
+    # For each breakpoint, debugpy makes a frame to decide whether its file is the user's, and caches the decision by
+    # that frame. Return the same frame for all breakpoints of a file.
     stand_in_frame = functools.lru_cache(maxsize=64)(api.PyDevdAPI._DummyFrame)
     api.PyDevdAPI._DummyFrame = staticmethod(stand_in_frame)
 
 
 def _bind(arguments: Any) -> None:
-    """Move breakpoints on lines without code down, as the agent does: debugpy would move them up."""
+    """Move breakpoints on lines without code down, as the agent does. debugpy would move them up."""
     try:
         table = line_table(arguments.source.path)
     except LineTableError:
@@ -210,14 +211,14 @@ def _bind(arguments: Any) -> None:
 
 @contextlib.contextmanager
 def _changing_once(py_db: Any) -> Iterator[None]:
-    """Make debugpy update all threads once, after the last change inside."""
+    """Return a context in which debugpy collects changes of breakpoints, and applies them once at its end."""
     changes: list[bool] = []
     files: dict[tuple[str, int], tuple[object, ...]] = {}
 
     consolidate_now = py_db.consolidate_breakpoints
 
     def consolidate(path: str, by_id: object, by_file: object) -> None:
-        # debugpy rebuilds the file's table for each breakpoint in it. Plugins for templates read their tables at once.
+        # Rebuild a file's table once, rather than for each breakpoint. Plugins for templates read theirs at once.
         if by_file is py_db.breakpoints:
             files[path, id(by_file)] = path, by_id, by_file
         else:
@@ -236,7 +237,7 @@ def _changing_once(py_db: Any) -> Iterator[None]:
 
 
 def _verify() -> None:
-    """Make debugpy verify only breakpoints that can be hit: it assumes Python in every file."""
+    """Make debugpy verify only breakpoints that can be hit. It takes every file for Python."""
     processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     made_of = processor._create_breakpoint_from_add_breakpoint_result
 
@@ -245,7 +246,7 @@ def _verify() -> None:
         path: str = result.translated_filename
         may_be_template = self._options.django_debug or self._options.flask_debug
         if made["verified"] and (path.lower().endswith(".py") or not may_be_template):
-            # Ask once for each file and request: the answer needs a search of all modules.
+            # Look once for each file and request, since that searches all modules.
             problem = self.problems_of_files[path] if path in self.problems_of_files else why_not_executed(path)
             self.problems_of_files[path] = problem
             if problem is not None:
@@ -267,7 +268,7 @@ def _verify() -> None:
         **options: object,
     ) -> object:
         if kind == "python-line":
-            # debugpy searches for code only above the line, and scans all lines for each breakpoint.
+            # Find the line here: debugpy scans all lines for each breakpoint, and looks for code only above the line.
             line, options = line_with_code(path, line), {**options, "adjust_line": False}
         return add(self, py_db, path, kind, breakpoint_id, line, *rest, **options)
 
@@ -305,7 +306,7 @@ def _guard_reader() -> None:
 
 
 def _refusal(request: Any) -> str | None:
-    """Return why to refuse a request, or None. For an unknown thread, pydevd would write to the program's stderr."""
+    """Return why to refuse a request, or None: for an unknown thread, pydevd would write to the program's stderr."""
     arguments = request.get("arguments")
     thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
     known = _module("_debug_adapter.pydevd_base_schema").BaseSchema._dap_id_to_obj_id
@@ -317,11 +318,11 @@ def _refusal(request: Any) -> str | None:
 
 
 def _as_exception(error: BaseException) -> Exception:
-    """Return an ``Exception`` with the text of ``error``, which is not an ``Exception``."""
+    """Return an ``Exception`` with the class name and text of ``error``, which is not an ``Exception``."""
     substitute = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  (the program's own)
+    except Exception:  # noqa: BLE001  (the program's ``__str__`` may raise anything)
         text = ""
     made: Exception = substitute(text)
     return made
@@ -367,7 +368,7 @@ def _guard_evaluations() -> None:
                 # debugpy would write a traceback to the program's stderr, or make a variable without effect.
                 raise Raised(f"no variable is called '{name}' here")
             if sys.version_info >= (3, 13) and not is_global and "." not in attr:
-                # pydevd would run an assignment, and with it the expression, again. Set the value in the frame instead.
+                # Set the value in the frame: pydevd would run an assignment, and so the expression again.
                 frame.f_locals[attr] = value
                 return value
         return change(frame, attr, expression, dbg, value, scope)
@@ -392,11 +393,14 @@ _STOPPING = (
     "_pydevd_sys_monitoring._pydevd_sys_monitoring_cython",
     "_pydevd_sys_monitoring._pydevd_sys_monitoring",
 )
-"""Modules that stop at exceptions, as far as this Python has them."""
+"""pydevd's modules that stop at exceptions; a Python has only some of them."""
 
 
 def _guard_exceptions() -> None:
-    """Make debugpy stop once for an exception that leaves the user's code through a trace."""
+    """Keep debugpy from stopping again for an exception for which the agent has stopped in a trace.
+
+    Also refuse ``exceptionInfo`` for a thread that has not stopped at an exception.
+    """
     user_unhandled = _module("pydevd_constants").EXCEPTION_TYPE_USER_UNHANDLED
     modules = [sys.modules[name] for name in _STOPPING if hasattr(sys.modules.get(name), "handle_exception")]
 
@@ -419,7 +423,7 @@ def _guard_exceptions() -> None:
         frames = py_db.suspended_frames_manager.get_frames_list(thread_id)
         if frames is not None and frames.exc_type is not None:
             return report_exception(self, py_db, request)
-        # debugpy would invent an exception, and report its own failure on the program's stderr.
+        # debugpy would make up an exception, and write its own failure to the program's stderr.
         return refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
 
     processor.on_exceptioninfo_request = on_exceptioninfo_request
@@ -429,7 +433,7 @@ def _guard_exceptions() -> None:
 
 
 class _FrameWithRank:
-    """A frame for a condition, with one more name than in the program."""
+    """A frame for evaluating a condition, with the name ``rank`` among its globals."""
 
     def __init__(self, frame: FrameType, names: dict[str, int]) -> None:
         self._frame = frame
@@ -458,7 +462,7 @@ def _guard_conditions() -> None:
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             text = text_of_raised(error)
         what = pybreakpoint.condition or pybreakpoint.hit_condition
-        # An extra stop is better than a missed one.
+        # Stop: an extra stop is better than a missed one.
         _module("pydevd_api").PyDevdAPI().send_error_message(self, f"The condition {what!r} failed: {text}")
         return True
 

@@ -1,7 +1,7 @@
-"""Accesses undocumented functions of debugpy for the agent; those for variables are in ``pydevd_variables``.
+"""Uses undocumented functions of debugpy for the agent; those for variables are in ``pydevd_variables``.
 
-debugpy is imported when a session needs it, never before. A function runs on the thread that it concerns, unless it
-states otherwise.
+debugpy is imported when a session needs it, never before. A function runs on the thread that it is about, unless its
+docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.protocol.local_sockets import connect_locally, is_local_name
 
 _SETTINGS = {
-    # On Python 3.10 it would replace the frame evaluation hook, which Dynamo uses.
+    # On Python 3.10, pydevd would replace the frame evaluation hook, which Dynamo uses.
     "PYDEVD_USE_FRAME_EVAL": "NO",
-    # A warning that modules of the standard library are frozen, on the program's stderr.
+    # pydevd would warn on the program's stderr that modules of the standard library are frozen.
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-    # Seconds after which it warns on the program's stderr that a value took long to show.
+    # Seconds after which pydevd warns on the program's stderr that a value took long to show.
     "PYDEVD_WARN_SLOW_RESOLVE_TIMEOUT": "3600",
 }
 _STATE_RUN, _STATE_SUSPEND = 1, 2
@@ -37,7 +37,7 @@ _STEP_OVER, _STEP_OVER_MY_CODE, _STEP_RETURN, _STEP_RETURN_MY_CODE = 108, 159, 1
 _DISPOSAL_SECONDS = 10.0
 _CONNECT_SECONDS = 10.0
 _LIBRARY_FILE = 1
-"""``LIB_FILE``: a file that is never traced, but shown in stacks."""
+"""pydevd's ``LIB_FILE``: a file that is never traced, but shown in stacks."""
 _MAKES_STACK = "make_get_thread_stack_message"
 
 
@@ -49,7 +49,7 @@ def load() -> None:
     """Import debugpy's in-process server.
 
     Raises:
-        DebugpyMissing: it is not installed for this Python, or cannot be imported.
+        DebugpyMissing: debugpy is not installed for this Python, or cannot be imported.
     """
     with _settings(), _breakpoint_hook_kept():
         try:
@@ -67,7 +67,7 @@ def load() -> None:
 
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
-    """Set the environment that pydevd reads during its import, and restore the program's own."""
+    """Return a context with the environment variables that pydevd reads during its import."""
     before = {name: os.environ.get(name) for name in _SETTINGS}
     os.environ.update(_SETTINGS)
     try:
@@ -82,7 +82,7 @@ def _settings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _breakpoint_hook_kept() -> Iterator[None]:
-    """Keep the hook of ``breakpoint()``, which importing pydevd replaces."""
+    """Return a context that restores the hook of ``breakpoint()``: importing pydevd replaces it."""
     before = sys.breakpointhook
     try:
         yield
@@ -91,7 +91,7 @@ def _breakpoint_hook_kept() -> Iterator[None]:
 
 
 def has_breakpoint_hook() -> bool:
-    """Return whether ``breakpoint()`` calls debugpy: the program has imported it."""
+    """Return whether ``breakpoint()`` calls debugpy, which the program has then imported."""
     module = getattr(sys.breakpointhook, "__module__", None) or ""
     return module.partition(".")[0] in ("debugpy", "pydevd")
 
@@ -106,10 +106,10 @@ def connect(
 ) -> None:
     """Connect to the server and trace every thread, with no breakpoint set. ``own_package`` is never traced or shown.
 
-    ``greet`` sends a message before pydevd's own on the connection, if needed.
+    ``greet`` may send a message on the connection before pydevd's own.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no server listens at the address.
         DebugpyMissing: another client of debugpy debugs this process.
     """
     _wait_until_disposed()
@@ -131,7 +131,7 @@ def connect(
 
 @contextlib.contextmanager
 def _connecting(greet: Callable[[socket.socket], None] | None) -> Iterator[None]:
-    """Let pydevd also connect to local sockets, and begin its next connection with ``greet``."""
+    """Return a context in which pydevd can also connect to local sockets, and calls ``greet`` with the connection."""
     pydevd: Any = sys.modules["pydevd"]
     connected = pydevd.start_client
 
@@ -152,7 +152,7 @@ def _connecting(greet: Callable[[socket.socket], None] | None) -> Iterator[None]
 
 
 def adopt(own_package: str) -> None:
-    """Use a session that the program began. ``own_package`` is never traced or shown."""
+    """Use a session of debugpy that the program began. ``own_package`` is never traced or shown."""
     api = importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI()
     api.set_dont_trace_start_end_patterns(debugger(), (package(), own_package), ("debugpy_launcher.py",))
     _disable_nagle(debugger())
@@ -164,7 +164,7 @@ def package() -> str:
 
 
 def _wait_until_disposed() -> None:
-    """Wait until an earlier session's threads have ended, which happens after its connection closes."""
+    """Wait until the threads of an earlier session have ended: they end only after its connection."""
     until = time.monotonic() + _DISPOSAL_SECONDS
     while debugger() is not None:
         if time.monotonic() > until:
@@ -179,7 +179,7 @@ def _disable_nagle(pydb: Any) -> None:
 
 
 def _mute_notices_about_torch(pydb: Any) -> None:
-    """Mute pydevd's notice of skipped frames for torch's: each step into a compiled function skips some."""
+    """Mute pydevd's notice of skipped frames for frames of torch: each step into a compiled function skips some."""
     report = pydb.notify_skipped_step_in_because_of_filters
 
     def report_others(frame: types.FrameType) -> None:
@@ -199,12 +199,12 @@ def _is_called_by_torch(frame: types.FrameType) -> bool:
 
 
 def debugger() -> Any:
-    """Return pydevd's debugger; None if it has ended."""
+    """Return pydevd's debugger, its object for the session; None if the session has ended."""
     return sys.modules["pydevd"].get_global_debugger()
 
 
 def release_frames() -> None:
-    """Drop the frames that pydevd keeps for each thread, which would keep the program's globals alive to the end."""
+    """Drop the frames that pydevd keeps for each thread: they would keep the program's globals alive to the end."""
     if uses_monitoring():
         monitoring().reset_thread_local_info()
 
@@ -219,7 +219,8 @@ def forget() -> None:
         threading.settrace(None)
     importlib.import_module("pydevd_tracing").restore_sys_set_trace_func()
     debugger().created_pydb_daemon_threads = {}
-    # Kept open here, it would outlive the debugged process: the server waits for its end.
+    # Close the fork's copy of the connection. Kept open, the connection would outlive the debugged process, for whose
+    # end the server waits.
     debugger()._client_socket.close()
     importlib.import_module("_pydevd_bundle.pydevd_constants").set_global_debugger(None)
     importlib.import_module("_pydevd_bundle.pydevd_custom_frames").custom_frames_container_init()
@@ -232,10 +233,10 @@ _has_wrapped_process_creation = False
 def wrap_process_creation(
     is_wanted: Callable[[], bool], rewritten: Callable[[Any], object], after_fork: Callable[[], None]
 ) -> None:
-    """Rewrite every started process's command by ``rewritten``, and call ``after_fork`` in forks.
+    """Rewrite the command of every started process by ``rewritten``, and call ``after_fork`` in forks.
 
-    Lasts for the life of the process. While ``is_wanted`` returns false, processes start as before. Forks that are
-    about to run another program do not count.
+    Forks that are about to run another program are left out. While ``is_wanted`` returns false, processes start
+    unchanged. Lasts for the life of the process.
     """
     global _has_wrapped_process_creation
     if _has_wrapped_process_creation:
@@ -258,14 +259,14 @@ def wrap_process_creation(
 
     monkey.patch_args, monkey._on_forked_process = patch_args, on_forked_process
     monkey.patch_new_process_functions()
-    # A fork inherits the protocol, which is right only with a connection.
+    # Reset the protocol, which a fork inherits: pydevd's present one needs a connection.
     defaults = importlib.import_module("_pydevd_bundle.pydevd_defaults")
     constants = importlib.import_module("_pydevd_bundle.pydevd_constants")
     constants.set_protocol(defaults.PydevdCustomization.DEFAULT_PROTOCOL)
 
 
 def listen_to_messages(after_receive: Callable[[object], None], before_send: Callable[[object], None]) -> None:
-    """Pass every DAP message that debugpy receives or sends to observers, as Python values, on debugpy's threads."""
+    """Call the observers with every DAP message that debugpy receives or sends, decoded. Runs on debugpy's threads."""
     pydevd = sys.modules["pydevd"]
     listener = type(
         "Listener",
@@ -279,17 +280,17 @@ def listen_to_messages(after_receive: Callable[[object], None], before_send: Cal
 
 
 class _Cancelled:
-    """Replaces the event that ends pydevd's waits; pydevd sets it at the end."""
+    """Replaces the ``threading.Event`` that ends a wait of pydevd."""
 
     def __init__(self, is_set: Callable[[], bool]) -> None:
         self.is_set = is_set
 
     def set(self) -> None:
-        """Do nothing."""
+        """Do nothing; pydevd calls this at the end of its wait."""
 
 
 def wait_until_configured(is_cancelled: Callable[[], bool]) -> None:
-    """Wait until debugpy has received ``configurationDone``, or ``is_cancelled``, which is polled.
+    """Wait until debugpy has received ``configurationDone``, or until ``is_cancelled`` returns true.
 
     Return at once if debugpy's session has ended.
     """
@@ -333,7 +334,7 @@ def ident_of_thread(thread_id: int) -> int | None:
 
 
 def request_pause(ident: int) -> None:
-    """Ask the thread with Python's identifier ``ident`` to pause, unless it is stopped. Runs on any thread."""
+    """Ask the thread with Python's identifier ``ident`` to pause, unless debugpy has stopped it. Runs on any thread."""
     thread = _thread(ident)
     if thread is not None and not _information(thread).is_in_wait_loop:
         reason = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
@@ -393,7 +394,7 @@ def holds_this_thread() -> bool:
 
 
 def is_stepping(*, into_calls: bool = False) -> bool:
-    """Return whether a step is in progress on the calling thread, also one that ends in the next call."""
+    """Return whether a step is in progress on the calling thread; with ``into_calls``, whether a step into calls is."""
     step: int = _information().pydev_step_cmd
     return step in (_STEP_INTO, _STEP_INTO_MY_CODE) if into_calls else step != _NO_COMMAND
 
@@ -401,22 +402,22 @@ def is_stepping(*, into_calls: bool = False) -> bool:
 def drop_step() -> None:
     """Drop the step and the pause request of the calling thread."""
     information = _information()
-    information.step_in_initial_location = None  # a frame, with everything that it refers to
+    information.step_in_initial_location = None  # it keeps a frame alive, with all objects in it
     _set_step(information, _NO_COMMAND, None)
 
 
 def step_in(frame: types.FrameType | None) -> None:
-    """Make the calling thread stop at the next user line; ``frame`` is the innermost user frame."""
+    """Make the calling thread stop at the next user line. ``frame`` is the innermost user frame, if known."""
     _begin_step(_STEP_INTO_MY_CODE if _is_my_code_only() else _STEP_INTO, None, frame)
 
 
 def step_over(frame: types.FrameType) -> None:
-    """Make the calling thread stop at the next line of ``frame``, which is in the middle of a line."""
+    """Make the calling thread stop at the next line of ``frame``, or of its caller once it has returned."""
     _begin_step(_STEP_OVER_MY_CODE if _is_my_code_only() else _STEP_OVER, frame, frame)
 
 
 def step_back_into_caller(callee: types.FrameType) -> None:
-    """Make the calling thread stop in the user's code that called ``callee``, as soon as that has returned."""
+    """Make the calling thread stop in the user's code that called ``callee``, as soon as ``callee`` has returned."""
     _begin_step(_STEP_RETURN_MY_CODE if _is_my_code_only() else _STEP_RETURN, callee, callee)
 
 
@@ -425,9 +426,9 @@ def _is_my_code_only() -> bool:
 
 
 def suspend_step() -> Callable[[], None] | None:
-    """Suspend the calling thread's step; return a function that resumes it, None without a step.
+    """Suspend the calling thread's step; return a function that resumes the step, or None if there is no step.
 
-    The function does nothing after another step or stop.
+    The function does nothing if another step has begun, or if the thread must stop.
     """
     information = _information()
     command = information.pydev_step_cmd
@@ -466,7 +467,7 @@ def _set_step(information: Any, command: int, stop: types.FrameType | None) -> N
 
 
 def stop_at(frame: types.FrameType | None) -> None:
-    """Stop the calling thread at the next line of ``frame``, as debugpy's own ``breakpoint()`` does; None: of any."""
+    """Stop the calling thread at the next line of ``frame`` (None: of any frame), as ``debugpy.breakpoint()`` does."""
     sys.modules["pydevd"].settrace(
         suspend=True,
         trace_only_current_thread=True,
@@ -485,7 +486,7 @@ def exception_filters() -> frozenset[str]:
 
 
 def report_uncaught(error: BaseException) -> None:
-    """Stop at an exception that is about to end the program, if that filter is on."""
+    """Stop for an exception that is about to end the program, if the filter ``uncaught`` is on."""
     pydb = debugger()
     reported = type(error), error, error.__traceback__
     pydb.stop_on_unhandled_exception(pydb, threading.current_thread(), _information(), reported)
@@ -495,12 +496,12 @@ def report_uncaught(error: BaseException) -> None:
 
 
 def monitoring() -> Any:
-    """Return pydevd's module of ``sys.monitoring``; see ``uses_monitoring``."""
+    """Return pydevd's module for ``sys.monitoring``; call it only if ``uses_monitoring``."""
     return importlib.import_module("_pydevd_sys_monitoring.pydevd_sys_monitoring")
 
 
 def uses_monitoring() -> bool:
-    """Return whether debugpy gets its events by ``sys.monitoring``: Python 3.12 and newer."""
+    """Return whether debugpy uses ``sys.monitoring``, as on Python 3.12 and newer."""
     return bool(importlib.import_module("_pydevd_bundle.pydevd_constants").PYDEVD_USE_SYS_MONITORING)
 
 
@@ -510,7 +511,7 @@ def set_trace(function: Callable[..., object]) -> None:
 
 
 def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
-    """Trace running frames of the thread ``ident``, as after a change of breakpoints. Runs on any thread."""
+    """Trace running frames of the thread ``ident``, except those that debugpy never traces. Runs on any thread."""
     pydb = debugger()
     for frame in frames:
         if pydb.get_file_type(frame) is not None:
@@ -540,9 +541,10 @@ def may_stop_this_thread() -> bool:
 
 
 def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) -> int | None:
-    """Return a DAP id of ``frame_of_globals()`` on a thread that debugpy has stopped; None if it has stopped none.
+    """Add ``frame_of_globals()`` to the frames of a thread that debugpy has stopped, and return its DAP id.
 
-    The frame belongs to the stop of that thread, like its own frames. Runs on debugpy's reader thread.
+    None if debugpy has stopped no thread. The id expires with that stop, like those of the thread's own frames. Runs on
+    debugpy's reader thread.
     """
     manager = debugger().suspended_frames_manager
     for tracker in list(manager._thread_id_to_tracker.values()):
@@ -564,14 +566,14 @@ def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) ->
 
 
 def never_trace(file_name: str) -> None:
-    """Never trace code of ``file_name``, a name in angle brackets, but show it in stacks. Runs on any thread."""
+    """Never trace code of ``file_name`` (in angle brackets), but show its frames in stacks. Runs on any thread."""
     importlib.import_module("_pydevd_bundle.pydevd_dont_trace_files").DONT_TRACE[file_name] = _LIBRARY_FILE
 
 
 def show_in_stacks(is_shown: Callable[[str], bool]) -> None:
-    """Show frames of the files that ``is_shown`` selects, which ``justMyCode`` would leave out of stacks.
+    """Show frames of the files that ``is_shown`` selects, though ``justMyCode`` leaves them out of stacks.
 
-    The filter also decides where steps may end, which does not change.
+    debugpy's filter also decides where steps may end; that does not change.
     """
     pydb = debugger()
     is_filtered = pydb.apply_files_filter

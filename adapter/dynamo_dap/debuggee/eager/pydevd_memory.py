@@ -1,9 +1,10 @@
-"""Makes debugpy release generated code and its own earlier sessions.
+"""Makes debugpy release generated code, and its own earlier sessions.
 
-pydevd caches a decision for each code object for the life of the process. Generated code that torch drops, after a
-reset or a recompile, would stay alive, with its graph, its FakeTensors and its names in the program's globals. So on
-Python 3.11 and older, pydevd caches the decision for a copy of generated code, which is dropped when the original is
-freed. With ``sys.monitoring`` it caches nothing about generated code. Runs on any thread of the program.
+For each code object, pydevd caches a decision for the life of the process. So generated code would stay alive after
+torch drops it in a reset or a recompile, with its graph, its FakeTensors and its names in the program's globals.
+Therefore, on Python 3.11 and older, pydevd caches the decision for a copy of generated code; the copy is dropped when
+the original is freed. With ``sys.monitoring``, pydevd caches nothing about generated code. Runs on any thread of the
+program.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from dynamo_dap.debuggee.torch_api.code_objects.generated_names import is_genera
 
 _MONITORING = "_pydevd_sys_monitoring."
 _NOT_TRACED = 1
-"""The decision for a code object whose file is not traced."""
+"""pydevd's decision for a code object whose file is not traced."""
 _LIBRARY_FILE = 1
 """``LIB_FILE``: pydevd's category for generated code."""
 
 
 class Copies:
-    """Equal copies of code objects for pydevd's memory; each lives as long as its original."""
+    """Copies of code objects, as keys of pydevd's cache. Each lives as long as its original."""
 
     def __init__(self, remembered: dict[object, int]) -> None:
-        """Store decisions in ``remembered``, which pydevd may empty at any time."""
+        """Store decisions in ``remembered``, pydevd's cache, which pydevd may empty at any time."""
         self._remembered = remembered
         self._copies: dict[int, tuple[weakref.ref[types.CodeType], types.CodeType]] = {}
-        """By ``id`` of the original."""
+        """Each original and its copy, by ``id`` of the original."""
 
     def remember(self, code: types.CodeType) -> None:
-        """Note that ``code`` is not traced. All threads use the same copy as the key."""
+        """Store the decision that ``code`` is not traced. A copy that equals the code is the key for all threads."""
         key = id(code)
         known = self._copies.get(key)
         if known is None:
@@ -53,10 +54,10 @@ class Copies:
 
 
 class _MonitoredCode(dict[types.CodeType, Any]):
-    """The facts about each monitored code object, without generated code."""
+    """pydevd's cache of facts about each monitored code object, which does not store generated code."""
 
     def __init__(self, known: dict[types.CodeType, object], lines: dict[types.CodeType, object]) -> None:
-        """Begin with ``known``. pydevd adds code to ``lines`` before it adds it here."""
+        """Begin with ``known``. pydevd adds a code object to ``lines`` before it adds the code object here."""
         super().__init__(known)
         self._lines = lines
 
@@ -68,7 +69,7 @@ class _MonitoredCode(dict[types.CodeType, Any]):
 
 
 def _forget_monitored_code() -> None:
-    """Keep generated code out of the memory of monitored code.
+    """Keep generated code out of pydevd's cache of monitored code.
 
     Raises:
         AttributeError: this version of debugpy is unknown.
@@ -81,7 +82,7 @@ def _forget_monitored_code() -> None:
 
 
 def _monitoring() -> Any:
-    """Return the module that remembers monitored code, pydevd's C module if there is one."""
+    """Return the module with the cache of monitored code: pydevd's C module if there is one."""
     for name, module in list(sys.modules.items()):
         if name.startswith(_MONITORING) and hasattr(module, "_code_to_func_code_info_cache"):
             return module
@@ -89,9 +90,12 @@ def _monitoring() -> Any:
 
 
 def _lines_known_to(monitoring: Any) -> dict[types.CodeType, object]:
-    """Return pydevd's dictionary of the lines of code objects, which is the default argument of a C function."""
+    """Return pydevd's dictionary of the lines of code objects. Only the default argument of a C function refers to it.
+
+    So find it by a code object that is one of its keys.
+    """
     code = next(iter(monitoring._code_to_func_code_info_cache), None)
-    if code is None:  # there was no session yet
+    if code is None:  # there has been no session yet
         code = _note_example(monitoring)
     for found in gc.get_referrers(code):
         if type(found) is dict and type(found.get(code)).__name__ == "_CodeLineInfo":
@@ -113,7 +117,7 @@ def _note_example(monitoring: Any) -> types.CodeType:
 
 
 def install() -> None:
-    """Wrap pydevd's decisions, once per process.
+    """Wrap pydevd's functions that decide about files, once per process.
 
     Raises:
         AttributeError: this version of debugpy is unknown.
@@ -150,11 +154,11 @@ def install() -> None:
 
 
 def forget_earlier_sessions() -> None:
-    """Release ended debuggers, whose functions every traced thread remembers.
+    """Release pydevd's debuggers of ended sessions, whose functions every traced thread keeps.
 
-    Call it when another debugger has begun; running code keeps its old one. Otherwise threads would report uncaught
-    exceptions to the first debugger forever. pydevd also reuses facts about monitored code if the number of breakpoint
-    changes is equal, so that a new debugger would miss its breakpoints.
+    Otherwise threads would report uncaught exceptions to the first session's debugger forever. Also, pydevd reuses
+    cached facts about code if two sessions have changed breakpoints equally often; the new one would miss breakpoints.
+    Call this when another session has begun. Code that is running keeps its old debugger.
     """
     try:
         if pydevd_internals.uses_monitoring():
@@ -169,8 +173,8 @@ def forget_earlier_sessions() -> None:
                 known.top_level_thread_tracer_unhandled = None
             if _is_over(known.thread_tracer):
                 known.thread_tracer = None
-        # pydevd keeps every thread object alive, so that no other gets its ``id``. Drop its own ended threads: no
-        # client knows their ids.
+        # pydevd keeps every thread object alive, so that no other object gets its ``id``. Drop pydevd's own threads
+        # that have ended: no client knows their ids.
         seen = importlib.import_module("_pydevd_bundle.pydevd_constants")._thread_id_to_thread_found
         for key, thread in list(seen.items()):
             if getattr(thread, "is_pydev_daemon_thread", False) and not thread.is_alive():

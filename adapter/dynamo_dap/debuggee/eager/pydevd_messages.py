@@ -1,7 +1,8 @@
-"""Sends log messages before the program continues, so that neither its end nor a crash loses any.
+"""Sends log messages before the program continues, so that none is lost if the program ends or crashes.
 
-pydevd queues messages for its writer thread. Queued messages are lost when the process dies, and at an ordinary end
-pydevd gives that thread half a second. Wrapped once per process; runs on the program's threads.
+pydevd queues messages for its writer thread. Queued messages are lost if the process dies. At an ordinary end, pydevd
+gives that thread half a second to send them. pydevd's functions are wrapped once per process, and run on the program's
+threads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from _thread import allocate_lock  # gevent replaces the one in ``threading``
 from typing import Any
 
 _LOOKS_SECONDS = 0.5
-"""Seconds between a waiting thread's checks that the writer still exists."""
+"""Seconds between two checks of a waiting thread that the writer thread still runs."""
 
 _this_thread = threading.local()
 

@@ -1,6 +1,6 @@
-"""Reads debugpy's own notes of the code that has begun, which it makes when it first sees a function of any thread.
+"""Reads from debugpy which functions have begun: it notes each function when it first sees one of its calls.
 
-Uses debugpy's private names, as ``pydevd_internals`` does.
+Uses debugpy's private names, as ``pydevd_internals`` does. Runs on any thread.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import sys
 import types
 
 _BEGUN = (0, "", None)
-"""Our own mark among the code objects that debugpy has seen."""
+"""A mark of this module among debugpy's notes."""
 
 
 def note_code_from_here() -> None:
-    """Mark the beginning of the program among the notes."""
+    """Add the mark to debugpy's notes, at the beginning of the program."""
     sys.modules["pydevd"].PyDB.get_cache_file_type(None)[_BEGUN] = None
 
 
 def functions_seen() -> set[tuple[str, int, str]] | None:
     """Return path, first line and name of each function that debugpy has seen; None if notes since the mark are lost.
 
-    The notes outlive debugpy's session, which ends before the program's functions of ``atexit`` do.
+    The notes outlive debugpy's session, which ends before the program's ``atexit`` functions run.
     """
     notes = dict(sys.modules["pydevd"].PyDB.get_cache_file_type(None))
     if notes.pop(_BEGUN, notes) is notes:

@@ -1,8 +1,9 @@
 """Keeps debugpy from running code of the program's classes while it shows a value.
 
-debugpy reads ``__class__``, calls ``isinstance`` and ``hasattr``, and looks classes up in dictionaries. A class may
-define what each of these runs. Only ``__repr__`` is called, whose text users expect. Lives as long as the process; runs
-on the threads that debugpy has stopped. Uses debugpy's private names, as ``pydevd_internals`` does.
+debugpy reads ``__class__``, calls ``isinstance`` and ``hasattr``, and looks classes up in dictionaries. Each of these
+may run a method of the value's class. With this module only ``__repr__`` is called, since users expect its text. Lives
+as long as the process. Runs on the threads that debugpy has stopped. Uses debugpy's private names, as
+``pydevd_internals`` does.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def _defines(value: object, names: tuple[str, ...]) -> bool:
 
 
 def data(own: Callable[..., object], variable: Any, fmt: object, context: str | None, **limits: int) -> Any:
-    """Return a variable's fields, made by debugpy's ``own``.
+    """Return a variable's fields, made by debugpy's function ``own`` if that only calls ``__repr__``.
 
-    For a value whose class has its own code, make them here, where only ``__repr__`` runs.
+    For other values, make the fields here.
     """
     if not runs_its_own_code(variable.value):
         return own(variable, fmt, context, **limits)
@@ -58,7 +59,7 @@ def data(own: Callable[..., object], variable: Any, fmt: object, context: str | 
 
 
 def install() -> None:
-    """Make debugpy sort variables, and distinguish results from errors, by their types alone."""
+    """Make debugpy sort variables, complete names and recognize failed evaluations without code of the program."""
     resolver = importlib.import_module("_pydevd_bundle.pydevd_resolver")
     own_scope = resolver.get_var_scope
 
@@ -75,7 +76,7 @@ def install() -> None:
 
 
 def _placeholder_of(value: object) -> object:
-    """Return a builtin routine or class instead of ``value``, if that is a routine or a class."""
+    """Return an object of Python that debugpy sorts like ``value``: a class, a routine, or None for another value."""
     if is_a(value, type):
         return object
     is_routine = is_one_of(value, _ROUTINES) or (
@@ -85,7 +86,7 @@ def _placeholder_of(value: object) -> object:
 
 
 class _Held:
-    """Holds the result of an expression, since debugpy would ask the result itself for its class."""
+    """Wraps the result of an expression: debugpy would read ``__class__`` of the result itself."""
 
     __slots__ = ("value",)
 
@@ -116,7 +117,7 @@ _COMPLETED = {"module": "0", "class": "1", "function": "2", "method": "2", "keyw
 
 
 def _complete() -> None:
-    """Complete names from stored attributes: debugpy would run each property."""
+    """Complete names from stored attributes, since debugpy would run properties."""
     completer: Any = importlib.import_module("_pydev_bundle._pydev_completer")
     own = completer.generate_completions
 
@@ -125,7 +126,7 @@ def _complete() -> None:
         names = {} if frame is None else {**frame.f_globals, **frame.f_locals}
         kinds = kinds_at(path.removesuffix("."), names)
         if frame is None or kinds is None:
-            return own(frame, path)  # the user has typed the property
+            return own(frame, path)  # the user has typed the name of a property, so it may run
         return [(name, "", "", _COMPLETED.get(kind, "3")) for name, kind in kinds.items()]
 
     completer.generate_completions = generate_completions

@@ -1,8 +1,8 @@
-"""Makes debugpy skip breakpoints without conditions, and steps that would end in certain code.
+"""Makes debugpy skip some breakpoints, and continue steps that would end in certain code.
 
-Used for Triton kernels, where only one program of an interpreted launch is debugged, and for lines that have stopped in
-a trace already. Uses debugpy's private names, as ``pydevd_internals`` does. Functions are called on the threads that
-debugpy traces.
+This is for Triton kernels, of which only one program per launch is debugged, for breakpoints that a trace has reported
+already, and for frames that Dynamo made. Uses debugpy's private names, as ``pydevd_internals`` does. Functions are
+called on the threads that debugpy traces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.eager import pydevd_internals
 
 
 def has_conditions() -> bool:
-    """Return whether a breakpoint has a condition, or an exception filter needs every line."""
+    """Return whether any breakpoint has a condition or hit condition, or an exception filter is on."""
     pydb = pydevd_internals.debugger()
     breakpoints = [one for lines in pydb.breakpoints.values() for one in lines.values()]
     breakpoints += pydb.function_breakpoint_name_to_breakpoint.values()
@@ -34,13 +34,13 @@ def breakpoint_files() -> list[str]:
 
 
 def has_breakpoints() -> bool:
-    """Return whether any file has breakpoints."""
+    """Return whether any breakpoint is set on a line or a function."""
     pydb = pydevd_internals.debugger()
     return any(pydb.breakpoints.values()) or bool(pydb.function_breakpoint_name_to_breakpoint)
 
 
 def breakpoints_at(path: str, lines: range, function: str) -> bool | None:
-    """Return whether a breakpoint in a function has a condition; None without breakpoints."""
+    """Return whether a breakpoint in or on a function has a condition; None if there is no such breakpoint."""
     pydb = pydevd_internals.debugger()
     of_lines = pydb.breakpoints.get(path) or {}
     found = [one for line, one in of_lines.items() if line in lines]
@@ -51,7 +51,7 @@ def breakpoints_at(path: str, lines: range, function: str) -> bool | None:
 
 
 def path_of(code: types.CodeType) -> str:
-    """Return the file of a code object in the notation of breakpoints."""
+    """Return the file of a code object as debugpy's breakpoints write it."""
     files = importlib.import_module("pydevd_file_utils")
     return str(files.get_abs_path_real_path_and_base_from_file(code.co_filename)[1])
 
@@ -78,15 +78,16 @@ def _none(*_: object) -> None:
 
 _counting_at: Callable[[types.FrameType, bool], Counting | None] = _none
 conditions_met: dict[tuple[str, int], bool] = {}
-"""Whether the condition of a breakpoint ever held, for each file and line where debugpy reached one."""
+"""For each file and line where debugpy reached a breakpoint, whether the breakpoint's condition ever held."""
 _latest = threading.local()
-"""``breakpoint``: the last breakpoint whose log message this thread handled, and whether a trace had reported it."""
+"""``breakpoint``: the breakpoint whose log message this thread has just handled, and whether a trace reported it."""
 
 
 def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
     """Skip breakpoints without a condition while ``is_wanted`` returns true.
 
-    The thread that reaches a breakpoint calls it. Lasts for the life of the process; a later call replaces it.
+    The thread that reaches a breakpoint calls ``is_wanted``. Lasts for the life of the process; a later call replaces
+    ``is_wanted``.
     """
     global _are_unconditional_off
     _are_unconditional_off = is_wanted
@@ -94,7 +95,7 @@ def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
 
 
 def pass_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Skip all breakpoints in frames for which ``is_passed`` returns true, with their conditions and log messages.
+    """Skip breakpoints, with their conditions and log messages, in frames for which ``is_passed`` returns true.
 
     Lasts for the life of the process; a later call replaces ``is_passed``.
     """
@@ -107,11 +108,12 @@ def pass_reported(
     take_reported: Callable[[types.FrameType, bool], bool],
     counting_at: Callable[[types.FrameType, bool], Counting | None],
 ) -> None:
-    """Skip breakpoints that have been reported, and count the hits of the others where the agent counts its own.
+    """Skip breakpoints that a trace has reported, and share the hit counts of the others with the agent.
 
-    ``take_reported`` is called once for each, with its frame and whether it is a function breakpoint. ``counting_at``
-    returns the agent's breakpoint there, whose count includes the hits in traces. Lasts for the life of the process; a
-    later call replaces both functions.
+    For each breakpoint reached, ``take_reported`` is called once with the frame, and whether it is a function
+    breakpoint. It returns whether a trace has reported the breakpoint. ``counting_at`` returns the agent's breakpoint
+    at the same place, whose hit count includes the hits in traces. Lasts for the life of the process; a later call
+    replaces both functions.
     """
     global _take_reported, _counting_at
     _take_reported, _counting_at = take_reported, counting_at
@@ -150,7 +152,10 @@ def _wrap_breakpoints() -> None:
             log(self, pybreakpoint, info, new_frame)
 
     def is_reported(pybreakpoint: object, frame: types.FrameType, *, keep: bool = False) -> bool:
-        """Return whether the breakpoint was reported. debugpy handles its message first, then its condition."""
+        """Return whether a trace has reported the breakpoint. With ``keep``, note the answer for the next call.
+
+        debugpy handles a breakpoint's log message first, then its condition.
+        """
         if not isinstance(pybreakpoint, kinds):
             return False
         known, known_found = getattr(_latest, "breakpoint", (None, False))
@@ -162,13 +167,13 @@ def _wrap_breakpoints() -> None:
 
     kinds = (breakpoints.LineBreakpoint, breakpoints.FunctionBreakpoint)
     for kind in kinds:
-        kind.has_condition = True  # so that debugpy asks for each
+        kind.has_condition = True  # then debugpy evaluates the condition of each
     pydb.handle_breakpoint_condition = handle_breakpoint_condition
     pydb.handle_breakpoint_expression = handle_breakpoint_expression
 
 
 def _counting_of(pybreakpoint: Any, frame: types.FrameType, kinds: tuple[type, type]) -> Counting | None:
-    """Return the agent's breakpoint whose count has the hits of debugpy's line or function breakpoint, too."""
+    """Return the agent's breakpoint that counts the hits of a debugpy breakpoint with a hit condition, or None."""
     if not pybreakpoint.hit_condition or not isinstance(pybreakpoint, kinds):
         return None
     return _counting_at(frame, isinstance(pybreakpoint, kinds[1]))
@@ -183,17 +188,17 @@ def _is_conditional(pybreakpoint: Any) -> bool:
 
 
 def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Leave files (patterns) out of steps and stacks, as ``justMyCode`` does with libraries.
+    """Leave files that match ``paths`` out of steps and stacks, as ``justMyCode`` does with libraries.
 
-    ``is_passed`` selects further frames in which no step ends. They are shown, and breakpoints stop in them. Runs on
-    any thread.
+    Steps also end in no frame for which ``is_passed`` returns true, but stacks show such frames and breakpoints stop in
+    them. Runs on any thread.
     """
     pydb = pydevd_internals.debugger()
     kind = importlib.import_module("_pydevd_bundle.pydevd_filtering").ExcludeFilter
     ours = [kind(path, True, True) for path in paths]
     theirs = [one for one in pydb._files_filtering._exclude_filters if one not in ours]
     set_filters, is_filtered = type(pydb).set_exclude_filters, pydb.apply_files_filter
-    # debugpy's client sets its own filters when it attaches: add ours to them.
+    # debugpy's client sets its own filters when it attaches. Then add ours again.
     pydb.set_exclude_filters = lambda filters: set_filters(pydb, [*filters, *ours])
     importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI().set_exclude_filters(pydb, theirs)
 
@@ -206,12 +211,12 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
     pydb.apply_files_filter = apply_files_filter
     if pydevd_internals.uses_monitoring():
         # With ``sys.monitoring``, debugpy calls the filter once for each code object, for all threads. So the filter
-        # cannot follow one thread's step. (It refuses libraries that are not stepped in.)
+        # cannot depend on one thread's step.
         _continue_step_in(pydb, is_passed)
 
 
 def _continue_step_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Continue a step that would end in a frame that ``is_passed`` accepts, before debugpy reports or holds it."""
+    """Continue a step into calls that would end in a frame that ``is_passed`` accepts, before debugpy reports it."""
     if hasattr(pydb.set_suspend, "is_of_passing"):
         return
 
@@ -223,13 +228,13 @@ def _continue_step_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -
 
 
 _LEAVING_RESTORED_STATE = "steps_of_dynamo_dap"
-"""Our own attribute of debugpy: steps do not end in the beginning of resume functions."""
+"""The attribute that ``continue_steps_in_frames`` sets on pydevd's debugger, so that it changes the debugger once."""
 
 
 def continue_steps_in_frames(is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Continue a step that would end in a frame that ``is_passed`` accepts, to the frame's next line.
+    """Continue a step that would end in a frame that ``is_passed`` accepts; it then ends at the frame's next line.
 
-    Lasts for the life of the process.
+    Lasts for debugpy's session.
     """
     pydb = pydevd_internals.debugger()
     if hasattr(pydb, _LEAVING_RESTORED_STATE):
@@ -256,7 +261,7 @@ def _continue_steps(
     ending = threading.local()
 
     def suspend_unless_passed(thread: object, stop_reason: int, *args: object, **kwargs: object) -> None:
-        # ``do_wait_suspend`` gets the frame, and asks ``is_passed``.
+        # Wait for ``do_wait_suspend``, which gets the frame for ``is_passed``.
         if stop_reason in steps and thread is threading.current_thread():
             ending.step = lambda: set_suspend(thread, stop_reason, *args, **kwargs)
         else:
@@ -278,6 +283,6 @@ def _continue_steps(
 
 
 def forget_filtered() -> None:
-    """Make debugpy check again code that a step has skipped, so that breakpoints stop in it. Runs on any thread."""
+    """Make debugpy forget which code a step has skipped, so that breakpoints stop in it. Runs on any thread."""
     sys.modules["pydevd"].global_cache_skips.clear()
     sys.modules["pydevd"].global_cache_frame_skips.clear()

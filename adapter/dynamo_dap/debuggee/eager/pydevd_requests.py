@@ -1,8 +1,8 @@
 """Answers each request to a stopped thread in time, even if the thread has resumed meanwhile.
 
-pydevd queues such a request for the thread. A request in the queue when the thread resumes would wait for its next
-stop. pydevd never answers some requests about frames that no longer exist. Its functions are wrapped once per process.
-Requests come on pydevd's reader thread; the threads that it has stopped serve them.
+pydevd queues such a request for the thread. If the thread resumes first, the request would wait for the thread's next
+stop. Some requests about frames that no longer exist are never answered by pydevd. pydevd's functions are wrapped once
+per process. Its reader thread receives requests; the threads that it has stopped serve them.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ def _answer(py_db: Any, request_seq: int, command: str, answered: dict[str, obje
 
 _lock = lock("requests to pydevd", Level.DATA)
 _stops: dict[str, int] = {}
-"""How many stops each stopped thread is in, by pydevd's ids."""
+"""The number of nested stops of each stopped thread, by pydevd's id of the thread."""
 _stuck: dict[str, str] = {}
-"""Stopped threads that are stuck in a request, with the text to report."""
+"""For each stopped thread that is stuck in a request, the text with which to refuse others."""
 _waiting: dict[str, dict[int, Any]] = {}
-"""Requests, by seq, that wait in threads: a thread takes all waiting requests, and serves one after another."""
+"""The requests that wait for each thread, by ``seq``."""
 _served: dict[int, _Served] = {}
-"""Requests, by seq, that threads serve now."""
+"""The requests that threads serve now, by ``seq``."""
 _reader = threading.local()
-"""The request that the reader thread is handling."""
+"""``request``: the request that the reader thread is passing to pydevd."""
 _ANY_THREAD = "*"
 _ROWS_AT_MOST = 2
-"""Rows of one request of which each may take the whole time limit."""
+"""The maximum number of rows of one request that may take the whole time limit."""
 _GONE_ON = "the thread has resumed since"
 _NOT_STOPPED = "notStopped"
 _seconds: Callable[[], float]
 
 
 def install(seconds: Callable[[], float]) -> None:
-    """Wrap pydevd's functions. ``seconds`` limits a request."""
+    """Wrap pydevd's functions. ``seconds`` returns the time limit of a request."""
     global _seconds
     _seconds = seconds
     comm, debugger = importlib.import_module("_pydevd_bundle.pydevd_comm"), sys.modules["pydevd"].PyDB
@@ -131,7 +131,7 @@ def _serve_before_resuming(debugger: Any) -> None:
         try:
             return wait_once(self, thread, *rest)
         finally:
-            # pydevd knows the thread's frames until the caller returns.
+            # Serve the requests here: pydevd knows the thread's frames until the caller returns.
             queue, _event = self.get_internal_queue_and_event(id_of(thread))
             for _ in range(queue.qsize()):
                 command = queue.get()
@@ -162,7 +162,7 @@ def _serve_before_resuming(debugger: Any) -> None:
 
 @contextlib.contextmanager
 def reading(request: dict[str, object]) -> Iterator[None]:
-    """Note ``request`` as the one that the calling thread passes to pydevd."""
+    """Return a context in which the calling thread passes ``request`` to pydevd."""
     _reader.request = SimpleNamespace(seq=request["seq"], command=request["command"], arguments=None)
     try:
         yield
@@ -176,7 +176,7 @@ def _request_of(command: Any) -> Any:
     found = next((one for one in arguments if getattr(one, "type", None) == "request"), None)
     if found is not None or getattr(command, "method", None) is not _completing():
         return found
-    # The command for completions has only parts of the request.
+    # The command for completions lacks the request. Take the one that the reader thread is passing on.
     if not hasattr(command, "request_of_client"):
         command.request_of_client = getattr(_reader, "request", None)
     return command.request_of_client
@@ -201,13 +201,13 @@ def cancel(py_db: object, asked: dict[str, Any]) -> None:
 
 
 class _Served:
-    """One request while a stopped thread serves it."""
+    """A request that a stopped thread serves now."""
 
     def __init__(self, py_db: Any, thread_id: str, request: Any) -> None:
         self._py_db = py_db
         self._thread_id = thread_id
         self._request = request
-        # Each row may take as long as any other request.
+        # Allow each of some rows the time of a whole request.
         seconds = _seconds() * (_ROWS_AT_MOST + 1 if self._has_rows else 1)
         self._work = Interruptible(seconds, self._answer_stuck)
         self.is_answered = False
@@ -215,11 +215,11 @@ class _Served:
         self._was_stuck = False
 
     def cancel(self) -> None:
-        """Interrupt it. Runs on any thread."""
+        """Interrupt the request. Runs on any thread."""
         self._work.interrupt()
 
     def run(self, serve: Callable[[], None]) -> None:
-        """Serve it; always answer in time. A second answer would be ignored."""
+        """Serve the request by ``serve``, and always answer in time. The server ignores a second answer."""
         try:
             with self._work.running(), self._limit_of_rows():
                 serve()
@@ -244,7 +244,7 @@ class _Served:
             self._py_db.writer.add_command(comm.NetCommand(comm.CMD_WRITE_TO_CONSOLE, 0, event, is_json=True))
 
     def _limit_of_rows(self) -> contextlib.AbstractContextManager[None]:
-        # The text of an evaluated value gets less time than the whole evaluation, which would be interrupted otherwise.
+        # Give the text of an evaluated value less time than the evaluation, so that the text is interrupted first.
         return slow_rows.limit(_seconds(), _ROWS_AT_MOST) if self._has_rows else slow_rows.limit(_seconds() * 0.8, 1)
 
     @property
@@ -259,7 +259,10 @@ class _Served:
         refuse(self._py_db, self._request.seq, self._request.command, text)
 
     def _answer_stuck(self) -> None:
-        """Answer that the time is up, while the work continues. Runs on the watchdog's thread."""
+        """Answer that the time is up, though the work continues, and refuse waiting requests.
+
+        Runs on the watchdog's thread.
+        """
         text = (
             f"{self._name} still runs in this thread, in a call that cannot be interrupted; try again when it has ended"
         )
@@ -268,7 +271,7 @@ class _Served:
                 return
             self._was_stuck = True
             waiting: dict[int, Any] = {}
-            if self._thread_id != _ANY_THREAD:  # for "any thread", others can still answer
+            if self._thread_id != _ANY_THREAD:  # other threads can still answer requests to any thread
                 _stuck[self._thread_id] = text
                 waiting = _waiting.pop(self._thread_id, {})
         self._refuse(f"no answer within {_seconds():g} s: {text}")
@@ -280,7 +283,7 @@ class _Served:
 
 
 def _refuse_bad_conditions() -> None:
-    """Refuse invalid conditions when they are set; pydevd notices them only at each hit."""
+    """Refuse breakpoints with invalid conditions. pydevd would notice these only when a breakpoint is hit."""
     processor = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json").PyDevJsonCommandProcessor
     for name in ("on_setbreakpoints_request", "on_setfunctionbreakpoints_request"):
         setattr(processor, name, _without_bad_conditions(getattr(processor, name)))
@@ -308,7 +311,7 @@ def _without_bad_conditions(handle: Callable[..., Any]) -> Callable[..., object]
 def _problem_of(asked: dict[str, Any], hits: Callable[[str | None], str | None]) -> str | None:
     problem = Conditions.parse(asked.get("condition"), None, asked.get("logMessage")).problem
     if problem is None and (text := asked.get("hitCondition")):
-        # debugpy accepts any expression as a hit count.
+        # Check the hit condition as an expression: debugpy accepts any.
         problem = Conditions.parse((hits(text) or "").replace("@HIT@", "1"), None, None).problem
         problem = problem and f"hit condition: {problem}"
     return problem

@@ -1,7 +1,7 @@
-"""Makes debugpy show variables through a ``Presentation``, and answer our own request about tensors.
+"""Makes debugpy show variables through a ``Presentation``, and answer the server's requests about tensors and watches.
 
-Lives as long as the process; its functions run on the threads that debugpy has stopped. Uses debugpy's private names,
-as ``pydevd_internals`` does.
+Lives as long as the process. Runs on the threads that debugpy has stopped. Uses debugpy's private names, as
+``pydevd_internals`` does.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR, WATCHED
 
 _MOST_LOCALS_ALONG = 100
-"""Above this number of variables, a client may want only a page, or none."""
+"""The maximum number of local variables that are sent with the scopes: of more, a client may want only a page."""
 
 
 class Presentation(Protocol):
-    """Decides how values are shown. Called on threads that it has stopped."""
+    """Decides how values are shown. Runs on the threads that debugpy has stopped, unless a method says otherwise."""
 
     def data(self, variable: object, context: str | None) -> dict[str, Any] | None:
-        """Return fields of a DAP variable that replace debugpy's; None for debugpy's own."""
+        """Return the fields of a DAP variable that replace debugpy's; None to use debugpy's own."""
 
     def children(self, variable: object) -> list[tuple[str, object, str | None]] | None:
-        """Return the requested children, each as name, object and expression; None for debugpy's own."""
+        """Return the name, object and expression of each requested child; None to use debugpy's own children."""
 
     def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
-        """Show one page of children inside this context; with ``count`` 0 all from ``start`` on.
+        """Return a context in which only one page of children is shown; with ``count`` 0 all from ``start`` on.
 
         ``only`` is DAP's ``filter``: ``named`` or ``indexed``.
         """
 
     def page(self, variables: list[object]) -> list[object]:
-        """Return the requested variables of a scope."""
+        """Return the variables of a scope that are on the requested page."""
 
     def runs_no_code(self, value: object) -> bool:
         """Return whether a value is shown without running code of the program."""
@@ -52,10 +52,10 @@ class Presentation(Protocol):
         """
 
     def look(self, variable: object, wanted: object) -> dict[str, object]:
-        """Return the body of the answer to our own request about a tensor: see ``server.debugpy_side``."""
+        """Return the body of the answer to the server's request about a tensor: see ``server.debugpy_side``."""
 
     def watched(self, variable: object, name: str) -> dict[str, object]:
-        """Return the body of the answer to our own request about a data breakpoint."""
+        """Return the body of the answer to the server's request about a data breakpoint."""
 
     def left_to_debugpy(self, show: Callable[[], dict[str, object]], context: str | None) -> dict[str, object]:
         """Return the result of ``show``, by which debugpy itself shows a variable."""
@@ -120,7 +120,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
         return found if found is not None else own_child(self, name, fmt, scope)
 
     def get_variable_reference(self: object) -> int:
-        # debugpy's own reference is the value's id: two names of one value would share children and expressions.
+        # Not the value's id, as in debugpy: two names of one value would share children and expressions.
         return id(self)
 
     variables.get_variable_reference = get_variable_reference
@@ -132,7 +132,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
 
 
 def _shown_by_debugpy(variable: Any, make: Callable[[], dict[str, object]]) -> dict[str, object]:
-    """Return the fields of a variable that debugpy shows, or why it shows none."""
+    """Return the fields that debugpy makes for a variable. If they take too long, return fields that say so."""
     shown = slow_rows.show(variable.value, make)
     if not isinstance(shown, str):
         return shown
@@ -160,9 +160,9 @@ def _import_no_types() -> None:
 
 
 def add_scopes(presentation: Presentation) -> bool:
-    """Show the scopes of ``presentation`` beside locals and globals; return False if this debugpy cannot.
+    """Show the scopes of ``presentation`` next to locals and globals; return False if this debugpy does not support it.
 
-    Lasts for the life of the process. Call ``present_values`` first. May be called again.
+    Lasts for the life of the process; later calls have no effect. Call ``present_values`` first.
     """
     try:
         processor = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json")
@@ -199,7 +199,10 @@ def add_scopes(presentation: Presentation) -> bool:
 
 
 def _answer_with_locals(pydb: object, request: Any, body: dict[str, object], presentation: Presentation) -> None:
-    """Answer ``scopes`` with ``body`` and the local variables, in one pass. Runs on the stopped thread."""
+    """Answer ``scopes`` with ``body``, together with the local variables if these are few and run no code.
+
+    Runs on the stopped thread.
+    """
     of_frame = _variable_of(pydb, request.arguments.frameId)
     found = {} if of_frame is None else of_frame.frame.f_locals
     returned = importlib.import_module("_pydevd_bundle.pydevd_constants").RETURN_VALUES_DICT
@@ -216,7 +219,7 @@ def _answer_with_locals(pydb: object, request: Any, body: dict[str, object], pre
 def _in_pages(
     own_request: Callable[[object, object], None], presentation: Presentation
 ) -> Callable[[object, object], None]:
-    """Return a handler of ``variables`` instead of ``own_request``."""
+    """Return a handler of ``variables`` that returns pages, to replace debugpy's ``own_request``."""
 
     def internal_get_variable_json(pydb: object, request: Any) -> None:
         asked = request.arguments
@@ -229,7 +232,7 @@ def _in_pages(
 
 
 def _answers_ours(pydb: object, request: Any, presentation: Presentation) -> bool:
-    """Answer our own request if a debugpy request contains one."""
+    """Answer the server's own request, if this request to debugpy contains one; return whether it does."""
     asked = getattr(request.arguments, "kwargs", {})
     if TENSOR not in asked and WATCHED not in asked:
         return False
@@ -242,7 +245,7 @@ def _answers_ours(pydb: object, request: Any, presentation: Presentation) -> boo
 
 
 def _variable_of(pydb: Any, reference: object) -> Any:
-    """Return a reference's object; None if it belongs to an earlier stop."""
+    """Return pydevd's variable or frame for a reference; None if it belongs to an earlier stop."""
     try:
         return pydb.suspended_frames_manager.get_variable(reference)
     except KeyError:

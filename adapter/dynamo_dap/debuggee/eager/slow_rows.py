@@ -1,8 +1,8 @@
-"""Limits how long one variable's ``__repr__`` may run, so that it delays no other row.
+"""Limits how long the ``__repr__`` of one variable may run, so that the other variables are still shown.
 
-debugpy calls the ``__repr__`` of the program's classes while it answers ``variables``. A class whose ``__repr__`` was
-interrupted is not called again, or each step would wait for it. Runs on the threads that debugpy has stopped; lives as
-long as the process.
+debugpy calls the ``__repr__`` of the program's classes while it answers ``variables``. The ``__repr__`` of a class that
+was interrupted once is not called again, or each step would wait for it. Runs on the threads that debugpy has stopped.
+Lives as long as the process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.values.model import Interrupted
 
 _limits = threading.local()
-"""``seconds``: the time limit of each row of the request. ``left``: how many rows may still reach it."""
+"""``seconds``: the time limit of each row of the request. ``left``: how many rows may still exceed the limit."""
 _slow: dict[int, weakref.ref[type]] = {}
-"""Classes whose ``__repr__`` was interrupted, by ``id``: a class may not be hashable."""
+"""Classes whose ``__repr__`` was interrupted, by ``id``, since a class may not be hashable."""
 
 
 @contextlib.contextmanager
 def limit(seconds: float, at_most: int) -> Iterator[None]:
-    """Limit each row to ``seconds``; after ``at_most`` slow rows, show the others without their ``__repr__``."""
+    """Limit each row to ``seconds`` inside this context; after ``at_most`` slow rows, call no further ``__repr__``."""
     _limits.seconds, _limits.left = seconds, at_most
     try:
         yield
@@ -34,7 +34,7 @@ def limit(seconds: float, at_most: int) -> Iterator[None]:
 
 
 def show(value: object, make: Callable[[], dict[str, object]]) -> dict[str, object] | str:
-    """Return the result of ``make``, or a text that says why ``value`` is not shown."""
+    """Return the result of ``make``, which calls the ``__repr__`` of ``value``, or why that is not called."""
     seconds = getattr(_limits, "seconds", None)
     if seconds is None:
         return make()
@@ -48,7 +48,7 @@ def show(value: object, make: Callable[[], dict[str, object]]) -> dict[str, obje
     try:
         with work.running():
             shown = make()
-        if not work.timed_out:  # debugpy shows any exception as a value
+        if not work.timed_out:  # otherwise debugpy has caught the interruption, and shows it as the value
             return shown
     except Interrupted:
         if not work.timed_out:
@@ -62,7 +62,7 @@ def show(value: object, make: Callable[[], dict[str, object]]) -> dict[str, obje
 
 
 def install() -> None:
-    """Keep debugpy from calling an interrupted ``__repr__`` again, as it does after any exception."""
+    """Keep debugpy from calling a ``__repr__`` again that was interrupted: it does so after any exception."""
     shown: Any = importlib.import_module("_pydevd_bundle.pydevd_xml")
 
     def repr_in_time(value: object) -> str:

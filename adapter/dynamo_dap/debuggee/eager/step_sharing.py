@@ -1,7 +1,7 @@
-"""Coordinates steps, pauses and stops on a thread between the agent and debugpy, before they take effect.
+"""Coordinates the agent and debugpy when the user steps or pauses a thread.
 
-Observes pydevd's messages on its reader and writer threads. Both the agent and debugpy get a request to step or pause.
-The first to stop the thread has served the request, and the other drops it.
+Both the agent and debugpy get such a request. The one that stops the thread first has served the request, and the other
+one drops it. Observes pydevd's messages, before they take effect, on pydevd's reader and writer threads.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ EAGER = "eager"
 _ALL = 0
 """pydevd's thread id for all threads."""
 _PATIENCE_SECONDS = 0.5
-"""Seconds until another thread is asked to pause as well."""
+"""Seconds that the requested thread has to pause, before other threads are asked to pause as well."""
 _NEXT_SECONDS = 0.1
-"""Seconds between such requests to further threads."""
+"""Seconds between the requests to further threads."""
 
 
 _ABOUT_FRAMES = frozenset({"evaluate", "setExpression", "completions"})
 
 
 def _set_frame(arguments: dict[str, object]) -> None:
-    """Give a request without a frame the frame of the program's globals, on a stopped thread."""
+    """Add the frame of the program's globals to a request without a frame, if a thread is stopped."""
     frame = pydevd_internals.frame_of_globals_at_stop(frame_of_globals)
     if frame is not None:
         arguments["frameId"] = frame
 
 
 class StepSharing:
-    """Reports debugpy's requests and messages to the agent."""
+    """Passes debugpy's requests and events on to the agent."""
 
     def __init__(self, agent: Agent, tracing: IdleTracing) -> None:
         self._agent = agent
         self._tracing = tracing
         self.exception_filters: frozenset[str] | None = None
-        """The last requested filters; None if the request came before this object existed."""
+        """The last requested filters; None if none have been requested since this object exists."""
         self._pause_taken = threading.Event()
         """Set when a thread has paused after the user's last request to pause."""
 
     def after_receive(self, message: Any) -> None:
-        """Handle a message that debugpy has received and not read yet."""
+        """Handle a message that debugpy has received, before it reads the message."""
         try:
             if message.get("type") == "request":
                 command, arguments = message.get("command"), message.get("arguments") or {}
@@ -57,7 +57,7 @@ class StepSharing:
                     _set_frame(arguments)
                 self._tracing.on_request(command, arguments)
                 self._on_request(command, arguments)
-        except Exception:  # noqa: BLE001  (debugpy must not suffer from us)
+        except Exception:  # noqa: BLE001  (debugpy must not notice our failure)
             log_exception("reading a request to debugpy")
 
     def before_send(self, message: Any) -> None:
@@ -82,13 +82,13 @@ class StepSharing:
             self._request_pause(thread_id)
 
     def _begin_step(self, thread_id: int, step: Step) -> None:
-        """Begin a step of the thread that may end in traces and generated code."""
+        """Begin a step in the agent, too: it may end in a trace or in generated code."""
         ident = self._agent.threads.ident_of(thread_id)
         if ident is not None and self._agent.threads.pause_on(ident) is None:
             self._agent.steps.begin(ident, step)
 
     def _drop_steps(self, thread_id: int) -> None:
-        """Drop the agent's step and pause request of a thread that debugpy has stopped."""
+        """Drop the agent's step and pause request of a thread, which debugpy has stopped or continued."""
         ident = self._agent.threads.ident_of(thread_id)
         if ident is not None:
             self._agent.steps.drop(ident)
@@ -105,9 +105,9 @@ class StepSharing:
             own_thread("pause", self._widen_pause, number, taken).start()
 
     def _widen_pause(self, asked: int, taken: threading.Event) -> None:
-        """Pause the other threads one by one if the first one waits in C code, perhaps for one of them.
+        """Ask the other threads to pause, one by one, if the thread ``asked`` does not pause in time.
 
-        Runs on its own thread, until a thread has paused.
+        It may wait in C code for one of the others. Runs on a thread of its own, until a thread has paused.
         """
         if taken.wait(_PATIENCE_SECONDS):
             return
@@ -120,7 +120,7 @@ class StepSharing:
             pydevd_internals.request_pause(ident)
             if taken.wait(_NEXT_SECONDS):
                 break
-        # Threads that have not paused yet would stop later, unexpectedly. Keep requests if the user has asked again.
+        # Threads that have not paused would stop later, unexpectedly. Keep the requests if the user has asked again.
         if taken.is_set() and self._pause_taken is taken:
             pydevd_internals.withdraw_pauses()
             self._agent.steps.withdraw_pauses()

@@ -13,7 +13,7 @@ from dynamo_dap.protocol.types import DataBreakpointInfoResponseBody
 
 
 def watched_expression(frame: FrameType | None, expression: str | None) -> DataBreakpointInfoResponseBody:
-    """Return whether changes of what an expression names in ``frame`` can stop the program."""
+    """Return whether changes of the attribute that an expression names in ``frame`` can stop the program."""
     text = f"{expression or 'this'} cannot be watched in ordinary Python: only attributes of objects can"
     refused = DataBreakpointInfoResponseBody(data_id=None, description=text)
     if frame is None or expression is None:
@@ -22,7 +22,7 @@ def watched_expression(frame: FrameType | None, expression: str | None) -> DataB
     watched = WatchedVariable.of(expression, user_function_of(frame.f_code if original is None else original))
     root, steps = watched.parts
     names = frame.f_locals if root in frame.f_locals else frame.f_globals
-    # The watch holds the object weakly.
+    # The watch needs a weak reference to the object.
     if not steps or root not in names or not getattr(type(names[root]), "__weakrefoffset__", 0):
         return refused
     return can_be_watched(watched, "changed", [CHANGED])

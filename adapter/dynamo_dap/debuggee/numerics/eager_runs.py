@@ -500,7 +500,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
     called: dict[Line, list[object]] = {}
     for node in reference.graph.nodes:
         if node.target is operator.getitem and node.args[0] in reference.several:
-            continue  # in Python this is no operation: it takes an item out of a tuple
+            continue  # Python only takes an item out of a tuple here
         if node not in reference.values and node not in reference.several:
             continue
         if is_higher_order(node) or node in reference.visible.inside:

@@ -49,7 +49,7 @@ from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedVal
 from dynamo_dap.protocol.texts import first_line_of
 
 _CALLS_WITH_OPERATIONS = 8
-"""The operations of so many first calls of each graph are hashed, and those of calls 16, 32, ..."""
+"""The number of first calls of each graph whose operations are hashed, in addition to calls 16, 32, ..."""
 _OPERATIONS = ("call_function", "call_method", "call_module")
 
 

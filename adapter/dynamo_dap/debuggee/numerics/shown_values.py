@@ -85,7 +85,7 @@ class ShownValues(CallObserver):
         self._take(call)
 
     def _take(self, call: GraphCall) -> bool:
-        """Return whether the call is to be checked; if so, forget it."""
+        """Return whether the call must be checked; if so, forget it."""
         thread = threading.get_ident()
         with self._lock:
             if self._awaited.get(thread) != id(call.frame):
