@@ -1,5 +1,5 @@
-// Builds the Python package into wheel/, which travels in the .vsix: the extension installs it from there.
-// DYNAMO_DAP_PYTHON names another Python than the repository's environment.
+// Builds the Python package into wheel/, which is part of the .vsix: the extension installs the package from there.
+// DYNAMO_DAP_PYTHON names a Python to use instead of the repository's environment.
 
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";

@@ -29,7 +29,7 @@ const bundles = [
         ],
         outdir: "out",
         platform: "browser",
-        // Its licence wants to be named; the bundler keeps only comments that say so.
+        // uPlot's licence must be named; the bundler keeps only comments that begin with "!".
         banner: { js: "/*! With uPlot: Copyright (c) Leon Sorokin, MIT licence, https://github.com/leeoniya/uPlot */" },
         format: "iife",
         target: "es2022",
@@ -46,6 +46,6 @@ for (const bundle of bundles) {
     }
 }
 if (!watch) {
-    // What is in the bundles, for the release's bill of materials.
+    // The files in the bundles, for the release's bill of materials.
     await writeFile("out/bundled.json", JSON.stringify([...inputs].sort()));
 }

@@ -1,5 +1,6 @@
-// Writes l10n/bundle.l10n.json, the catalogue that translations begin with: every text of `vscode.l10n.t` in src, and of
-// `localized`, which pages call. With --check it only compares, and finds texts for users that are not translated.
+// Writes l10n/bundle.l10n.json, the source of all translations: every text of `vscode.l10n.t` and `localized` in src.
+// With
+// --check it only compares, and reports texts for users that lack these functions.
 
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,9 +10,9 @@ import ts from "typescript";
 
 const FILE = join("l10n", "bundle.l10n.json");
 const TRANSLATES = /(^|\.)l10n\.t$|^localized$/;
-/** Words, as people read them: more than one, or one that begins with a capital. */
+/** A text for people: several words, or one word that begins with a capital. */
 const IS_TEXT = /[A-Za-z…] |^[A-Z][a-z]+|…/;
-/** Texts that are for programs. */
+/** Texts for programs. */
 const NOT_FOR_USERS = [
     /^\s*import /, // Python
     /^No module named$|^at $|^a breakpoint is set here$/, // looked for in other texts
@@ -32,7 +33,7 @@ const NOT_FOR_USERS = [
 const texts = new Set();
 const problems = [];
 
-/** The text of a literal, with {0} for what is filled in; undefined for other nodes. */
+/** The text of a literal, with {0} in place of expressions; undefined for other nodes. */
 function textOf(node) {
     if (ts.isStringLiteral(node) || ts.isNoSubstitutionTemplateLiteral(node)) {
         return node.text;
@@ -43,7 +44,7 @@ function textOf(node) {
     return undefined;
 }
 
-/** What people read of a text: of HTML what is between its tags, and in attributes. */
+/** The part of a text that people read: in HTML, the text between tags and in attributes. */
 function readable(text) {
     if (text === undefined || !/<\/?[a-z]+/.test(text)) {
         return text;
@@ -79,7 +80,7 @@ function read(path) {
 }
 
 for (const name of readdirSync("src", { recursive: true }).sort()) {
-    // The structures are generated, and localized.ts is where one of the functions is.
+    // The structures are generated, and localized.ts defines `localized`.
     if (name.endsWith(".ts") && name !== join("session", "structures.ts")) {
         read(join("src", name));
     }

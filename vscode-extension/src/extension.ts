@@ -1,4 +1,4 @@
-/** The entry of the extension. What lives in Python stays there: this brings the server into VS Code's own surfaces. */
+/** The entry point of the extension. It only connects VS Code to the servers: the debugger itself is in Python. */
 
 import * as vscode from "vscode";
 
@@ -45,7 +45,7 @@ import { registerTensorViewer } from "./views/tensor-viewer.js";
 import { createTimelineView } from "./views/timeline-view.js";
 import { registerWhatIf } from "./views/what-if.js";
 
-/** What the extension reads of its own package.json. */
+/** The fields of package.json that the extension reads. */
 interface Manifest {
     version: string;
     contributes: {

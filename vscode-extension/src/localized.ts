@@ -1,6 +1,6 @@
 /**
- * Translates texts in modules that also run without VS Code: in unit tests, where the English text is filled in, and in
- * pages, which have the translations. The other modules call `vscode.l10n.t` themselves.
+ * Translates texts in modules that also run without VS Code: in unit tests, which show the English text, and in pages,
+ * which contain the translations. All other modules call `vscode.l10n.t`.
  */
 
 type Argument = string | number | boolean;
@@ -8,17 +8,17 @@ type Translate = (text: string, ...values: Argument[]) => string;
 
 let translate: Translate = filledIn;
 
-/** Translates from now on as VS Code does. */
+/** Replaces the function that translates, by default `filledIn`. */
 export function localizeWith(other: Translate): void {
     translate = other;
 }
 
-/** The text in the user's language, with its values. */
+/** Returns the text in the user's language, with its values filled in. */
 export function localized(text: string, ...values: Argument[]): string {
     return translate(text, ...values);
 }
 
-/** The text with its values instead of `{0}`, `{1}` and so on. */
+/** Returns the text with its values instead of `{0}`, `{1}` and so on. */
 export function filledIn(text: string, ...values: Argument[]): string {
     return text.replace(/\{(\d+)\}/g, (_, index) => String(values[Number(index)]));
 }

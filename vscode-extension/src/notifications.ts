@@ -1,6 +1,6 @@
 /**
- * Messages to the user, and nothing but text: VS Code shows Markdown's links in a notification, and a click on
- * "[text](command:…)" runs a command. What a program, a record or a folder says is in many messages.
+ * Shows messages as plain text. VS Code renders Markdown links in notifications, and a click on "[text](command:…)"
+ * runs a command. Many messages quote a program, a record or a folder, which must not be able to do that.
  */
 
 import * as vscode from "vscode";
@@ -11,7 +11,7 @@ export const showError = asText(vscode.window.showErrorMessage);
 export const showWarning = asText(vscode.window.showWarningMessage);
 export const showInformation = asText(vscode.window.showInformationMessage);
 
-/** A function of VS Code's whose message is text. */
+/** Wraps a function of VS Code that shows a message, so that links in the message have no effect. */
 function asText<Show extends (text: string, ...others: never[]) => unknown>(show: Show): Show {
     return ((text: string, ...others: never[]) => show(withoutLinks(text), ...others)) as Show;
 }

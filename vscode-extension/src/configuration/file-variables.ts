@@ -1,10 +1,10 @@
-/** Fills in VS Code's variables that stand for a file. Knows nothing of VS Code's API. */
+/** Replaces VS Code's variables that stand for a file. Without VS Code's API. */
 
 import { dirname } from "node:path";
 
 import type { DynamoConfiguration } from "./options.js";
 
-/** Replaces `${file}` and `${fileDirname}`. Values of a wrong type stay: they are validated later. */
+/** Replaces `${file}` and `${fileDirname}`. Keeps values of a wrong type, which are validated later. */
 export function withFile(configuration: DynamoConfiguration, file: string): DynamoConfiguration {
     const filled = (value: unknown): unknown => {
         if (Array.isArray(value)) {

@@ -1,4 +1,4 @@
-/** Finds the file that a person works on. */
+/** Finds the file that the user works on. */
 
 import * as vscode from "vscode";
 
@@ -7,7 +7,7 @@ import type { DynamoConfiguration } from "./options.js";
 
 let latestPython: vscode.TextDocument | undefined;
 
-/** Follows which Python file was last in front. */
+/** Keeps track of the Python file that was last in front. */
 export function followPythonFiles(): vscode.Disposable {
     const follow = (editor: vscode.TextEditor | undefined): void => {
         if (editor?.document.languageId === "python") {
@@ -19,9 +19,9 @@ export function followPythonFiles(): vscode.Disposable {
 }
 
 /**
- * Returns the text in front. While the Output panel has the focus, VS Code names the panel's text as the active editor, and
- * none while a page has the focus. Then it is the text in the tab in front, else a visible one, Python first, else the last
- * Python file that was in front, if its tab is still there.
+ * Returns the document in front. While the Output panel has the focus, VS Code reports the panel as the active editor;
+ * while a page has the focus, it reports none. In these cases this returns the document of the active tab group, else a
+ * visible document (Python first), else the Python file that was last in front, if its tab is still open.
  */
 export function frontDocument(): vscode.TextDocument | undefined {
     const active = vscode.window.activeTextEditor;
@@ -40,7 +40,7 @@ function hasTab(uri: vscode.Uri): boolean {
     return tabs.some(({ input }) => input instanceof vscode.TabInputText && input.uri.toString() === uri.toString());
 }
 
-/** Fills in the Python file in front, which VS Code cannot do without an active editor. */
+/** Replaces `${file}` by the Python file in front, which VS Code cannot do without an active editor. */
 export function withFrontFile(configuration: DynamoConfiguration): DynamoConfiguration {
     const document = vscode.window.activeTextEditor === undefined ? frontDocument() : undefined;
     const isFile = document?.languageId === "python" && document.uri.scheme === "file";

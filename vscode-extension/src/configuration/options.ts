@@ -4,7 +4,7 @@ import type { DebugConfiguration } from "vscode";
 
 export const DEBUG_TYPE = "dynamo";
 
-/** What the extension itself reads of a configuration. */
+/** The options that the extension itself reads. */
 export interface DynamoConfiguration extends DebugConfiguration {
     program?: string;
     module?: string;
@@ -15,8 +15,8 @@ export interface DynamoConfiguration extends DebugConfiguration {
     console?: string;
     internalConsoleOptions?: string;
     python?: string | string[];
-    /** The command of the Python that runs the debug adapter, put in by the extension. */
+    /** The command of the Python that runs the debug adapter; set by the extension. */
     __python?: string[];
-    /** The socket of a server that runs already, of an assistant's session. */
+    /** The socket of a running server, for an assistant's session. */
     __adapter?: string;
 }

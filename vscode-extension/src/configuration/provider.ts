@@ -27,7 +27,7 @@ class Resolver implements vscode.DebugConfigurationProvider {
         }
         const started = isEmpty(configuration) ? await withoutLaunchJson() : configuration;
         if (started?.request === "launch") {
-            // The program's output is the first thing to read when it ends by itself.
+            // The console opens, because its output is what the user reads when the program ends without a stop.
             const inConsole = started.console === undefined || started.console === "internalConsole";
             started.internalConsoleOptions ??= inConsole ? "openOnSessionStart" : "neverOpen";
             started.cwd ??= folder === undefined ? "${fileDirname}" : "${workspaceFolder}";
@@ -43,12 +43,12 @@ class Resolver implements vscode.DebugConfigurationProvider {
         if (configuration.__adapter !== undefined) {
             return configuration;
         }
-        // VS Code puts the text of a command into the configuration.
+        // The result of "${command:…}" is a string, also for a port.
         if (typeof configuration.connect?.port === "string" && /^\d+$/.test(configuration.connect.port)) {
             configuration.connect.port = Number(configuration.connect.port);
         }
         const wrong = problems(configuration, this.schemas);
-        // The values have the right types only if nothing is wrong.
+        // `missingFiles` relies on the types of the options.
         const found = wrong.length > 0 ? wrong : missingFiles(configuration);
         if (found.length > 0) {
             // VS Code shows the error in a dialog that offers to open launch.json.
@@ -60,7 +60,7 @@ class Resolver implements vscode.DebugConfigurationProvider {
     }
 }
 
-/** "Select and Start Debugging" and the list of the Run and Debug view. */
+/** Provides the entries of "Select and Start Debugging" and of the list in the Run and Debug view. */
 class ReadyMade implements vscode.DebugConfigurationProvider {
     provideDebugConfigurations(): vscode.DebugConfiguration[] {
         return all.map((configuration) => ({ ...configuration }));
@@ -91,7 +91,7 @@ export function registerConfigurations(extensionPath: string, schemas: Configura
     );
 }
 
-/** F5 with no launch.json gives a configuration with nothing in it. */
+/** Whether a configuration is empty: F5 without launch.json passes such a one. */
 function isEmpty(configuration: DynamoConfiguration): boolean {
     return !configuration.type && !configuration.request && !configuration.name;
 }

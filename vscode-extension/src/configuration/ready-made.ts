@@ -35,7 +35,7 @@ export const torchrun: vscode.DebugConfiguration = {
     args: ["--standalone", "--nproc-per-node=2", "${file}"],
 };
 
-/** Keeps each compile's stages, for "Explore Stages". */
+/** Also keeps the stages of each compile, for "Explore Stages". */
 const explored: vscode.DebugConfiguration = {
     ...currentFile,
     name: vscode.l10n.t("Debug torch.compile: current file, with its stages"),
@@ -57,7 +57,7 @@ const attach: vscode.DebugConfiguration = {
 
 export const all: readonly vscode.DebugConfiguration[] = [currentFile, currentModule, pytest, torchrun, explored, triton, attach];
 
-/** Returns the file on disk of `uri`. An untitled document is saved first; undefined if the user cancels that. */
+/** Returns the file on disk of `uri`. Saves an untitled document first; undefined if the user cancels that. */
 export async function savedFile(uri: vscode.Uri): Promise<vscode.Uri | undefined> {
     const saved = uri.scheme === "untitled" ? await vscode.workspace.save(uri) : uri;
     if (saved?.scheme === "file") {

@@ -1,6 +1,6 @@
 /**
- * Checks values against the part of JSON schema that package.json uses to describe configurations, so that the options
- * are written down in one place. Knows nothing of VS Code's API.
+ * Checks configurations against the JSON schemas in package.json, so that options are declared only there. Supports
+ * only the keywords that these schemas use. Without VS Code's API.
  */
 
 import { localized } from "../localized.js";
@@ -19,7 +19,7 @@ export interface Schema {
     anyOf?: Schema[];
 }
 
-/** Made when it is asked for: a module is loaded before the language is known. */
+/** A function, because the user's language is unknown when the module is loaded. */
 function typeNames(): Record<string, string> {
     return {
         string: localized("a string"),
@@ -32,7 +32,7 @@ function typeNames(): Record<string, string> {
     };
 }
 
-/** Says, a sentence each, what is wrong with the properties of `value`; names are given as the user wrote them. */
+/** Returns one sentence for each wrong property of `value`, with the property's full name. */
 export function wrongProperties(value: Readonly<Record<string, unknown>>, schema: Schema, within = ""): string[] {
     const missing = (schema.required ?? [])
         .filter((name) => value[name] === undefined)

@@ -1,19 +1,19 @@
-/** Finds what is wrong with a configuration before anything starts. Knows nothing of VS Code's API, touches no file. */
+/** Validates a configuration before anything starts. Without VS Code's API or access to files. */
 
 import { wrongProperties, type Schema } from "./schema.js";
 import { localized } from "../localized.js";
 
-/** The schemas of both requests, as package.json has them. */
+/** The schemas of both requests in package.json. */
 export interface ConfigurationSchemas {
     launch: Schema;
     attach: Schema;
 }
 
 const TARGETS = ["program", "module", "code"] as const;
-/** The last is the server's own: of the session with a rank that came to another session. */
+/** The server itself sets `handedOver`, for the session of a rank that connected to another session's address. */
 const ADDRESSES = ["connect", "listen", "port", "handedOver"] as const;
 
-/** Says, a sentence each, what is wrong with the configuration; an empty list for nothing. */
+/** Returns one sentence for each mistake in the configuration. */
 export function problems(configuration: Readonly<Record<string, unknown>>, schemas: ConfigurationSchemas): string[] {
     switch (configuration.request) {
         case "launch":

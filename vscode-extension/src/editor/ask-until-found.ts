@@ -1,4 +1,4 @@
-/** Asks a question again until it has an answer: what a program records grows, and an answer may fail or never come. */
+/** Repeats a question until it has an answer: a record grows while the program runs, and a request may fail or hang. */
 
 /** How long one question may take, and the first and the longest pause before the next one, in milliseconds. */
 export interface Pace {
@@ -9,7 +9,7 @@ export interface Pace {
 
 const USUAL: Pace = { patience: 10_000, pause: 500, longestPause: 8000 };
 
-/** Asks until `ask` finds something, or until `isOver`. A question that fails or takes too long has found nothing. */
+/** Repeats `ask` until it returns true, or until `isOver`. A question that fails or takes too long counts as false. */
 export async function askUntilFound(ask: () => Promise<boolean>, isOver: () => boolean, pace = USUAL): Promise<void> {
     for (let { pause } = pace; !isOver(); pause = Math.min(2 * pause, pace.longestPause)) {
         if (await answer(ask(), false, pace.patience)) {

@@ -1,4 +1,4 @@
-/** "Diagnose Breakpoint", and at the end of a program which breakpoints never stopped. */
+/** "Diagnose Breakpoint", and the list of breakpoints that never stopped, at the end of a program. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import { readFile } from "node:fs/promises";
@@ -11,14 +11,14 @@ import { BreakpointOutcomes, type Outcome } from "../session/breakpoint-outcomes
 
 const MOST_NAMED = 10;
 
-/** What VS Code gives to a command in the menu of a line's number. */
+/** The argument of a command in the menu of a line number. */
 interface LineInMenu {
     uri: vscode.Uri;
     /** From 1. */
     lineNumber: number;
 }
 
-/** Registers `dynamo.diagnoseBreakpoint`, of the line with the cursor or of the menu, and follows sessions. */
+/** Registers `dynamo.diagnoseBreakpoint` (for the menu's line or the cursor's line), and follows sessions. */
 export function registerBreakpointDiagnosis(): vscode.Disposable {
     let newest: BreakpointOutcomes | undefined;
     const parents = new Set<string>();
@@ -41,7 +41,7 @@ export function registerBreakpointDiagnosis(): vscode.Disposable {
                     },
                     onDidSendMessage: (message: DebugProtocol.Event): void => {
                         outcomes.answer(message);
-                        // One of several processes need not reach what another one does.
+                        // With several processes, another one may have reached the breakpoint.
                         if (message.type === "event" && message.event === "exited" && session.parentSession === undefined && !parents.has(session.id)) {
                             void report(outcomes.neverStopped());
                         }
@@ -52,7 +52,7 @@ export function registerBreakpointDiagnosis(): vscode.Disposable {
     );
 }
 
-/** Names the function of each, and why it is not bound. */
+/** Lists breakpoints in the Debug Console, each with its function and the reason why it did not stop. */
 async function report(outcomes: Outcome[]): Promise<void> {
     if (outcomes.length === 0) {
         return;
@@ -90,7 +90,7 @@ function stopsText(stops: number): string {
     }
 }
 
-/** Says what is known of the breakpoint at a line, which VS Code counts from 0. */
+/** Describes the breakpoint at a 0-based line. */
 function diagnosis(uri: vscode.Uri, line: number, outcomes: BreakpointOutcomes | undefined): string {
     const place = vscode.l10n.t("Line {0}", line + 1);
     const set = vscode.debug.breakpoints.find(

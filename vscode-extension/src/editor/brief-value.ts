@@ -3,12 +3,12 @@
 const LONGEST_VALUE = 40;
 const LONGEST_DATA = 60;
 
-/** What the debugger says of larger data, after the device. */
+/** The debugger's summary of larger data, after the device. */
 const RANGE = /^.*? cpu( .*\d.*| all NaN| all True| all False)$/;
 
 /**
- * "Tensor f32[2] cpu = [0.5, 1.0]" becomes "f32[2] = [0.5, 1.0]", larger data its range: "f32[4, 15] 0…1". Other values
- * are cut. A long list of tensors becomes "[f32[4, 15], f32[4, 15], +3 more]".
+ * Shortens "Tensor f32[2] cpu = [0.5, 1.0]" to "f32[2] = [0.5, 1.0]", larger data to its range, "f32[4, 15] 0…1", and a
+ * long list of tensors to "[f32[4, 15], f32[4, 15], +3 more]". Cuts off other values.
  */
 export function briefValue(whole: string): string {
     const value = whole.replace(/,? requires_grad(?= \(not proven\)$|$)/, "");
@@ -52,7 +52,7 @@ function briefTensors(text: string): string | undefined {
     return brief(shown);
 }
 
-/** Removes data in brackets and marks of a tensor, so that a comma belongs to something else. */
+/** Removes a tensor's data and marks. A comma in the rest separates something else than a tensor's elements. */
 function withoutData(rest: string): string {
     let plain = rest.replace(/,? requires_grad/g, "");
     for (let before = ""; before !== plain; ) {

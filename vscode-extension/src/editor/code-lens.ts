@@ -1,4 +1,4 @@
-/** Links over functions under torch.compile: debug the tracing, step the generated code. Over tests: debug the test. */
+/** Shows links over functions under torch.compile (debug the tracing, step the generated code) and over tests (debug). */
 
 import * as vscode from "vscode";
 
@@ -30,7 +30,7 @@ class CodeLenses implements vscode.CodeLensProvider {
     }
 }
 
-/** Registers the providers, also of the fixes at a stop. */
+/** Registers these links, and the links for fixes at a stop. */
 export function registerCodeLenses(): vscode.Disposable {
     const provider = new CodeLenses();
     return vscode.Disposable.from(

@@ -1,4 +1,4 @@
-/** The commands that start debugging from an editor: the button on Python files, and the links over functions. */
+/** The commands behind the button "Debug This File" and the links over functions. */
 
 import * as vscode from "vscode";
 
@@ -22,7 +22,7 @@ export function registerCommands(): vscode.Disposable {
     );
 }
 
-/** Sets a breakpoint at each line that has none; lines are counted from 0. */
+/** Sets a breakpoint at each of these 0-based lines that has none. */
 export function stopAt(lines: readonly { uri: vscode.Uri; line: number }[]): void {
     const free = lines.filter(({ uri, line }) => !hasBreakpoint(uri, line));
     vscode.debug.addBreakpoints(free.map(({ uri, line }) => new vscode.SourceBreakpoint(new vscode.Location(uri, new vscode.Position(line, 0)))));

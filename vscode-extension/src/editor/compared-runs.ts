@@ -1,6 +1,6 @@
 /**
- * "Compare Two Runs…": `dynamo-dap diff` on two commands, records or trace logs. Each difference opens in a diff editor,
- * beside the user's line.
+ * "Compare Two Runs…": runs `dynamo-dap diff` on two commands, records or trace logs. Opens the chosen difference in a
+ * diff editor, next to the user's line.
  */
 
 import { basename } from "node:path";
@@ -18,13 +18,13 @@ interface Place {
     line: number;
 }
 
-/** What `diff --json` prints of one difference. */
+/** A difference, as in the output of `diff --json`. */
 interface Difference {
     kind: string;
     text: string;
     place?: Place;
     placeInB?: Place;
-    /** Lines with `-` are of A only, with `+` of B only. */
+    /** Lines with `-` are only in A, lines with `+` only in B. */
     diff?: string[];
 }
 
@@ -92,7 +92,7 @@ function asked(title: string, value: string): Thenable<string | undefined> {
     return vscode.window.showInputBox({ title, prompt, value, ignoreFocusOut: true });
 }
 
-/** The file in the editor, quoted as a shell needs it. */
+/** The path of the file in the editor, quoted for a shell. */
 function commandInEditor(): string {
     const document = frontDocument();
     if (document?.languageId !== "python" || document.isUntitled) {
@@ -108,7 +108,7 @@ function itemOf(difference: Difference): Item {
     return { label: difference.text, description: difference.kind, detail, difference };
 }
 
-/** The lines of one side. */
+/** The text of one side: its own lines, and those of both sides. */
 function side(diff: string[], sign: string): string {
     const lines = diff.filter((line) => line.startsWith(sign) || !/^[-+]/.test(line));
     return lines.map((line) => (line.startsWith("@@") ? line : line.slice(1))).join("\n");

@@ -2,9 +2,9 @@
 
 export interface CompiledDefinition {
     name: string;
-    /** 0-based line of the `def`; of a class, that of its `forward`. */
+    /** 0-based line of the `def`; for a class, of its `forward`. */
     line: number;
-    /** 0-based line to stop at: the first statement of the body, if the definition is in this text. */
+    /** 0-based line of the first statement of the body, at which to stop; undefined if this text lacks the definition. */
     bodyLine: number | undefined;
 }
 
@@ -13,14 +13,14 @@ const PARTIAL_DECORATOR = /^(\s*)@\s*(?:functools\s*\.\s*)?partial\s*\(\s*torch\
 const DEFINITION = /^(\s*)(?:async\s+)?(?:def|class)\s+(\w+)/;
 /** `torch.compile(name`, also `name.forward`, `name.eval()`, and `Name(` if that is a class. */
 const CALL = /\btorch\s*\.\s*compile\s*\(\s*([A-Za-z_]\w*)(?:\s*\.\s*(?:forward|__call__|\w+\s*\(.*))?\s*([,()]|$)/;
-/** `name.compile()`, as modules have it. */
+/** `name.compile()`, a method of modules. */
 const COMPILED_IN_PLACE = /^\s*([A-Za-z_]\w*)\s*\.\s*compile\s*\(/;
 const MADE_FROM = /^\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=\s*([A-Za-z_]\w*)\s*\(/;
 const CLASS = /^\s*class\b/;
 const METHODS_THAT_RUN = ["forward", "__call__"];
 const NAME_FROM_TORCH = /^\s*from\s+torch\s+import\s+[^#]*\bcompile\b/m;
 
-/** Returns the definitions that are compiled, in the order of their lines, each once. */
+/** Returns the compiled definitions, each once, in the order of their lines. */
 export function compiledDefinitions(text: string): CompiledDefinition[] {
     const lines = text.split(/\r?\n/);
     const bareName = NAME_FROM_TORCH.test(text);
@@ -39,13 +39,13 @@ function isDecorator(line: string, bareName: boolean): boolean {
     return PARTIAL_DECORATOR.test(line) || (match !== null && (bareName || match[0].includes("torch")));
 }
 
-/** The definition below a decorator, which may be followed by others and by the rest of its own arguments. */
+/** The definition below a decorator. Other decorators, or further lines of the decorator, may stand between them. */
 function decorated(lines: string[], from: number): CompiledDefinition | undefined {
     const line = lines.findIndex((text, index) => index > from && DEFINITION.test(text));
     return line === -1 ? undefined : definition(lines, line);
 }
 
-/** The definition that `torch.compile(name)` means, or the class that made `name`, when it is in the same text. */
+/** The definition of `name` in `torch.compile(name)`, or of its class, if it is in the same text. */
 function called(lines: string[], text: string): CompiledDefinition | undefined {
     const [, name, next] = (text.trimStart().startsWith("#") ? null : (CALL.exec(text) ?? COMPILED_IN_PLACE.exec(text))) ?? [];
     if (name === undefined || (next === "(" && !isClass(lines, name))) {
@@ -69,7 +69,7 @@ function madeFrom(lines: string[], name: string): string | undefined {
     return lines.map((line) => MADE_FROM.exec(line)).find((made) => made?.[1] === name)?.[2];
 }
 
-/** A class runs by its `forward`: the links stand over that method, and it is where tracing begins. */
+/** A function itself; for a class its `forward`, where tracing begins. */
 function definition(lines: string[], line: number): CompiledDefinition | undefined {
     const [, indentation = "", name = ""] = DEFINITION.exec(lines[line] ?? "") ?? [];
     if (CLASS.test(lines[line] ?? "")) {

@@ -1,4 +1,4 @@
-/** Notices in debug sessions that the backend fails: reported once in each, where its program can be run again. */
+/** Notices backend failures in debug sessions. Reports one per session, if the session's program can be run again. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
@@ -6,10 +6,10 @@ import * as vscode from "vscode";
 import { DEBUG_TYPE } from "../configuration/options.js";
 import { programOf, type Program } from "./programs.js";
 
-/** What stops say for it: the debuggee's own, and debugpy's for the exception that follows. */
+/** The text of a stop at a backend failure: of the agent, or of debugpy for the exception that follows. */
 const FAILURE = /Backend failure|BackendCompilerFailed|InductorError/;
 
-/** Calls `report` with the program of each session that stops for a failure of the backend. */
+/** Calls `report` with the program of each session that stops at a backend failure. */
 export function onBackendFailure(report: (program: Program) => void): vscode.Disposable {
     return vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
         createDebugAdapterTracker(session): vscode.DebugAdapterTracker | undefined {

@@ -1,4 +1,4 @@
-/** At the end of a program: log messages none of whose hits had a value, and the line to which such a logpoint belongs. */
+/** Reports, at the end of a program, log messages that never had a value, and the line to which to move each logpoint. */
 
 import * as vscode from "vscode";
 
@@ -8,7 +8,7 @@ import { FailedLogs, type FailedLog } from "../session/failed-logs.js";
 import { LOGGED_EVENT, type LoggedEventBody } from "../session/structures.js";
 import { afterAssignment } from "./mentioned-names.js";
 
-/** Follows sessions; a session's messages end with it. */
+/** Follows sessions, each until its end. */
 export function registerFailedLogpoints(): vscode.Disposable {
     const sessions = new Map<string, FailedLogs>();
     return vscode.Disposable.from(

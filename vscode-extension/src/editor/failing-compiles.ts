@@ -1,6 +1,6 @@
 /**
- * "Bisect Compiler Stages…" and "Minify Failing Graph…": `dynamo-dap bisect` and `minify`, on the file in the editor,
- * or on the program of a debug session, where they are offered when the backend fails.
+ * "Bisect Compiler Stages…" and "Minify Failing Graph…": run `dynamo-dap bisect` and `minify` on the file in the
+ * editor. When the backend fails in a debug session, both are offered for that session's program.
  */
 
 import { basename, dirname } from "node:path";
@@ -14,17 +14,17 @@ import { programInEditor, type Program } from "./programs.js";
 import { WatchedRuns } from "./watched-runs.js";
 
 const [BISECT, MINIFY, DEBUG, KEEP, RUNS] = [vscode.l10n.t("Bisect Stages"), vscode.l10n.t("Minify Graph"), vscode.l10n.t("Debug It"), vscode.l10n.t("Keep in launch.json"), vscode.l10n.t("Show the Runs")];
-/** The user lines that are linked. */
+/** The maximum number of links to lines. */
 const MOST_PLACES = 2;
 
-/** What `bisect --json` prints; null when every stage is right. Version 0.2.0 has `thing` instead of `item`. */
+/** The output of `bisect --json`; null if every stage is right. Version 0.2.0 has `thing` instead of `item`. */
 interface Verdict extends Partial<Record<"item" | "thing", { places?: { path: string; line: number }[] } | null>> {
     text: string;
 }
 
 const placesOf = ({ item, thing }: Verdict): { path: string; line: number }[] => ((item ?? thing)?.places ?? []).slice(0, MOST_PLACES);
 
-/** What `minify --json` prints. */
+/** The output of `minify --json`. */
 interface Minified {
     path: string;
     nodes: number;
@@ -45,7 +45,7 @@ class FailingCompiles implements vscode.Disposable {
         this.runs.dispose();
     }
 
-    /** At a failure of the backend in a session. */
+    /** Offers both commands after a backend failure in a session. */
     private async offer(program: Program): Promise<void> {
         const text = vscode.l10n.t("The backend failed to compile {0}.", program.name);
         const chosen = await showWarning(text, BISECT, MINIFY);
@@ -98,7 +98,7 @@ class FailingCompiles implements vscode.Disposable {
         }
         const { path, nodes, before, error } = minified;
         await vscode.window.showTextDocument(vscode.Uri.file(path), { preview: false });
-        // What is in the result's folder is found from there: the tensors that it is given.
+        // The minified program reads its tensors from its own folder.
         const configuration = { name: vscode.l10n.t("Minified: {0}", program.name), type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
         const fails = error === "" ? "" : ` ${vscode.l10n.t("It fails with: {0}", error)}`;
         const text = vscode.l10n.t("Minimized the graph from {0} nodes to {1}.", before, nodes) + fails;
@@ -115,7 +115,7 @@ class FailingCompiles implements vscode.Disposable {
     }
 }
 
-/** Registers `dynamo.bisect` and `dynamo.minify`, and what offers them at a failure of the backend. */
+/** Registers `dynamo.bisect` and `dynamo.minify`, and offers them after backend failures. */
 export function registerFailingCompiles(): FailingCompiles {
     return new FailingCompiles();
 }
@@ -136,7 +136,7 @@ async function askedCheck(): Promise<string | undefined> {
     ];
     const chosen = await vscode.window.showQuickPick(checks, { title: vscode.l10n.t("How can a correct run be recognized?") });
     if (chosen !== undefined && chosen.check === undefined) {
-        return vscode.window.showInputBox({ prompt: vscode.l10n.t("Expression over the names of the program"), placeHolder: "torch.allclose(result, expected)", ignoreFocusOut: true });
+        return vscode.window.showInputBox({ prompt: vscode.l10n.t("An expression with names of the program"), placeHolder: "torch.allclose(result, expected)", ignoreFocusOut: true });
     }
     return chosen?.check;
 }

@@ -1,4 +1,4 @@
-/** Reads which lines a stop at a graph break or a recompile is about. */
+/** Finds the lines that caused a stop at a graph break or a recompile. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
@@ -10,10 +10,10 @@ type Stopped = DebugProtocol.StoppedEvent["body"];
 
 const WHOLE_LINE = 10_000;
 
-/** What the descriptions of stops begin with whose lines may have fixes. */
+/** The beginning of a stop's description, if the stop's lines may have fixes. */
 const FIXABLE = /^(Graph break|Recompile|fullgraph)/;
 
-/** A stop, and the lines that it names: of the break, or of the guards that failed. Lines are counted from 0. */
+/** A stop, and the 0-based lines that it names: the line of the break, or the lines of the guards that failed. */
 export interface FixableStop {
     uri: vscode.Uri;
     line: number;
@@ -25,7 +25,7 @@ export function mayHaveFixes(body: Stopped): boolean {
     return FIXABLE.test(body.description ?? "");
 }
 
-/** Asks where a stop is; undefined if it is in no file. */
+/** Requests the place of a stop; undefined if it is not in a file. */
 export async function fixableStop(session: vscode.DebugSession, body: Stopped): Promise<FixableStop | undefined> {
     const wanted: DebugProtocol.StackTraceArguments = { threadId: body.threadId ?? 0, levels: 1 };
     const { stackFrames } = (await session.customRequest("stackTrace", wanted)) as DebugProtocol.StackTraceResponse["body"];

@@ -1,4 +1,4 @@
-/** "Forecast Recompiles": `dynamo-dap forecast` on the program of the session, or on the file in the editor. */
+/** "Forecast Recompiles": runs `dynamo-dap forecast` on the session's program, else on the file in the editor. */
 
 import * as vscode from "vscode";
 
@@ -9,7 +9,7 @@ import { ReadOnlyTexts } from "../views/read-only-texts.js";
 import { programInEditor, programOf } from "./programs.js";
 import { WatchedRuns } from "./watched-runs.js";
 
-/** What `forecast --json` prints, as far as it is shown. */
+/** The shown part of the output of `forecast --json`. */
 interface Forecast {
     text: string;
 }
@@ -26,7 +26,7 @@ export function registerForecasts(compiles: Compiles): vscode.Disposable {
         }
         const answer = await runs.answer<Forecast>(vscode.l10n.t("Running {0} to see which sizes compile next", program.name), program, ["forecast", "--json"]);
         if (answer !== undefined) {
-            // A name that ends in ".py" would be shown as Python.
+            // The name must not end in ".py", which would select Python as the language.
             await texts.show(vscode.l10n.t("{0} forecast", program.name), answer.text);
         }
     };

@@ -1,6 +1,6 @@
 /**
- * Shows what the paused frame's locals hold at the ends of the lines that gave them: `z = x + y    z: f32[2] = [0.5, 1.0]`.
- * Registered only while a dynamo session runs, so that other debuggers' inline values stay as they are.
+ * Shows the values of local variables at the ends of the lines that set them: `z = x + y    z: f32[2] = [0.5, 1.0]`.
+ * The provider is registered only while a dynamo session runs, to leave the inline values of other debuggers alone.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -41,7 +41,7 @@ class InlineValues implements vscode.InlineValuesProvider {
     }
 }
 
-/** Keeps the provider registered while there is a dynamo session. */
+/** Keeps the provider registered while a dynamo session runs. */
 export function registerInlineValues(): vscode.Disposable {
     const running = new Set<string>();
     let registration: vscode.Disposable | undefined;

@@ -1,6 +1,7 @@
 /**
- * Listings of generated code: the buttons that change between statements and instructions, the commands that patch an
- * instruction, and what the debug hover asks for: the value of a name, and beside the code the rest of what a line is for.
+ * Listings of generated code: the buttons that switch between statements and instructions, the commands that patch an
+ * instruction, and the expressions of debug hovers: a name for its value, and a remark for the full purpose of the
+ * line.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -10,9 +11,9 @@ import { DEBUG_TYPE } from "../configuration/options.js";
 import { showError, showInformation } from "../notifications.js";
 import { requestListing, requestPatch, requestUnpatch, type ListingArguments } from "../session/requests.js";
 
-/** As the debugger names them: `record #0.py`, `record #0.dynamo`. */
+/** The documents of listings, such as `record #0.py` and `record #0.dynamo`. */
 const LISTINGS: vscode.DocumentSelector = { scheme: "debug", pattern: "**/*#*.{py,dynamo}" };
-/** Where a line begins to say what its code is for. */
+/** The beginning of a line's remark, which says what the code is for. */
 const REMARK = / {2}# |[╶┌│]/;
 const PATH = /[\p{L}_$][\p{L}\p{N}_.]*/gu;
 
@@ -32,7 +33,7 @@ export function registerListings(): vscode.Disposable {
     );
 }
 
-/** Asks for an instruction instead of the one at which the selected frame is. */
+/** Asks the user for a replacement of the selected frame's current instruction, and patches it. */
 async function patchInstruction(): Promise<string | undefined> {
     const item = vscode.debug.activeStackItem;
     if (!(item instanceof vscode.DebugStackFrame) || item.session.type !== DEBUG_TYPE) {
@@ -91,7 +92,7 @@ function provideEvaluatableExpression(document: vscode.TextDocument, position: v
     for (const match of text.matchAll(PATH)) {
         const end = match.index + match[0].length;
         if (match.index <= position.character && position.character <= end) {
-            // Of a path what comes up to the pointer: `state` or `state.last`.
+            // Only the part of an attribute path up to the pointer: `state` or `state.last`.
             const rest = text.slice(position.character, end).indexOf(".");
             const stop = rest === -1 ? end : position.character + rest;
             const path = text.slice(match.index, stop);

@@ -1,4 +1,4 @@
-/** Which names a line of Python is about, by a look at its text: good enough to place values at the ends of lines. */
+/** Finds the names in a line of Python from its text alone, precisely enough to place values at the ends of lines. */
 
 const IDENTIFIER = /(?<![\w.])[A-Za-z_]\w*/g;
 const NOT_CODE = /("""|''')[\s\S]*?(?:\1|$)|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|#.*$/g;
@@ -12,7 +12,7 @@ const TARGETS: readonly RegExp[] = [
     /\(\s*(\w+)\s*:=/,
 ];
 
-/** Every name in the line that stands alone: no attributes, nothing in strings and comments. */
+/** The names in a line, without attributes, strings and comments. */
 export function namesIn(line: string): string[] {
     return unique(withoutStrings(line).match(IDENTIFIER) ?? []);
 }
@@ -23,7 +23,7 @@ export function namesBoundBy(line: string): string[] {
     return unique(TARGETS.flatMap((target) => target.exec(code)?.[1]?.match(IDENTIFIER) ?? []));
 }
 
-/** The statement after the assignment at `line` (0-based), if that line assigns a name of `expression` and has a successor. */
+/** The statement after `line` (0-based), if that line assigns a name in `expression` and a statement follows it. */
 export function afterAssignment(lines: readonly string[], line: number, expression: string): { line: number; name: string } | undefined {
     const text = lines[line] ?? "";
     const used = namesIn(expression);
@@ -47,12 +47,12 @@ function nextStatement(lines: readonly string[], line: number): number | undefin
     return found < 0 ? undefined : line + found;
 }
 
-/** The 0-based line of the `def` around `line`, or `line` itself at the top level. */
+/** The 0-based line of the `def` that contains `line`, or `line` itself at the top level. */
 export function enclosingDefinition(lines: readonly string[], line: number): number {
     let indentation = indentationOf(lines[line] ?? "");
     for (let index = line; index >= 0; index -= 1) {
         const text = lines[index] ?? "";
-        // The closing bracket of a long header stands as far left as its "def".
+        // Skip the closing bracket of a multi-line header, which has the indentation of its "def".
         if (text.trim() === "" || /^\s*\)/.test(text) || (index !== line && indentationOf(text) >= indentation)) {
             continue;
         }
@@ -65,9 +65,10 @@ export function enclosingDefinition(lines: readonly string[], line: number): num
 }
 
 /**
- * At which lines of the function around `stopped` (0-based) a present value may be shown, and of which names. The line
- * about to run shows what it uses. An earlier line shows a name only if the name's value must have come from there: not
- * if a later line binds it again, nor if a branch that may not have run, or an earlier round of a loop, may have.
+ * Returns the lines of the function around `stopped` (0-based) at which to show present values, each with its names.
+ * The line about to run shows the names that it uses. An earlier line shows a name only if the present value must come
+ * from that line: no later line binds the name, and the value cannot come from a branch or from an earlier loop
+ * iteration.
  */
 export function linesWithPresentValues(lines: readonly string[], stopped: number): Map<number, string[]> {
     const first = enclosingDefinition(lines, stopped);
@@ -89,7 +90,7 @@ export function linesWithPresentValues(lines: readonly string[], stopped: number
     return shown;
 }
 
-/** Whether the value at `stopped` comes from `line`, the last of the lines in `bound` that stand before it. */
+/** Whether the value at `stopped` must come from `line`, the last line in `bound` before `stopped`. */
 function isSurelyLast(lines: readonly string[], bound: readonly number[], line: number, stopped: number): boolean {
     const blocks = enclosingBlocks(lines, stopped);
     const loops = blocks.filter((header) => LOOP.test(lines[header] ?? "") && header > line);
@@ -99,7 +100,7 @@ function isSurelyLast(lines: readonly string[], bound: readonly number[], line: 
     return !boundInLoopLater && (others.length === 0 || !mayNotHaveRun);
 }
 
-/** The headers of the blocks that `line` is in, up to its definition, innermost first. */
+/** The headers of the blocks around `line`, from the innermost up to the definition. */
 function enclosingBlocks(lines: readonly string[], line: number): number[] {
     const headers: number[] = [];
     let indentation = indentationOf(lines[line] ?? "");
@@ -114,7 +115,7 @@ function enclosingBlocks(lines: readonly string[], line: number): number[] {
     return headers;
 }
 
-/** The line after the header of the definition at `first`, whose parameters may take several lines. */
+/** The line after the header of the definition at `first`. The header may have several lines. */
 function bodyOf(lines: readonly string[], first: number): number {
     if (!DEFINITION.test(lines[first] ?? "")) {
         return first;
@@ -123,7 +124,7 @@ function bodyOf(lines: readonly string[], first: number): number {
     return last === -1 ? first + 1 : last + 1;
 }
 
-/** The line after the last one of the block whose header is `header`; all lines at the top level. */
+/** The line after the block with this header; at the top level, the line after the last. */
 function endOfBlock(lines: readonly string[], header: number): number {
     const indentation = indentationOf(lines[header] ?? "");
     if (!/:\s*(#.*)?$|[([,]\s*(#.*)?$/.test(lines[header] ?? "")) {

@@ -1,4 +1,4 @@
-/** A Python program that a command of ours runs again: the file in the editor, or what a debug session has launched. */
+/** The program that a command runs: the file in the editor, or the program that a debug session has launched. */
 
 import { basename, dirname } from "node:path";
 import * as vscode from "vscode";
@@ -10,16 +10,16 @@ import { findInterpreter } from "../environment/interpreter.js";
 
 export interface Program {
     name: string;
-    /** The command of its Python. */
+    /** The command of the program's Python. */
     python: readonly string[];
-    /** As in the terminal: a file or `-m` and a module, then arguments. */
+    /** The program's command line after Python: a file, or `-m` and a module, then arguments. */
     words: string[];
     cwd: string;
     env: NodeJS.ProcessEnv;
     folder: vscode.WorkspaceFolder | undefined;
 }
 
-/** The file in the editor, saved; undefined when the user declines that. */
+/** Saves the file in the editor and returns its program; undefined if the user declines. */
 export async function programInEditor(): Promise<Program | undefined> {
     const document = frontDocument();
     const file = document === undefined ? undefined : await savedFile(document.uri);
@@ -29,19 +29,19 @@ export async function programInEditor(): Promise<Program | undefined> {
     await vscode.workspace.save(file);
     const folder = vscode.workspace.getWorkspaceFolder(file);
     const python = [await findInterpreter(folder?.uri)];
-    // Where F5 runs it, too.
+    // The same folder as for F5.
     const cwd = folder?.uri.fsPath ?? dirname(file.fsPath);
     return { name: basename(file.fsPath), python, words: [file.fsPath], cwd, env: process.env, folder };
 }
 
-/** The program that a session has launched; undefined where there is none that a command could run again. */
+/** The program that a session has launched; undefined if a command cannot run it again. */
 export function programOf(session: vscode.DebugSession): Program | undefined {
     const { request, program, module, args = [], cwd, env = {}, __python: python } = session.configuration as DynamoConfiguration;
     const target = program ?? module;
     if (request !== "launch" || target === undefined || python === undefined || cwd === undefined) {
         return undefined;
     }
-    // As text, arguments are split as a shell would, which this does for plain quotes.
+    // Splits a text like a shell, but handles only plain quotes.
     const given = typeof args === "string" ? [...args.matchAll(/"([^"]*)"|'([^']*)'|(\S+)/g)].map((found) => found[1] ?? found[2] ?? found[3] ?? "") : args;
     const words = program === undefined ? ["-m", target, ...given] : [program, ...given];
     const environment = { ...process.env };

@@ -1,6 +1,6 @@
 /**
- * The commands "Record This File", "Profile This File" and "Try Fixes for This Line": what
- * `dynamo-dap run`, `profile` and `fix` do.
+ * The commands "Record This File", "Profile This File" and "Try Fixes for This Line", which run `dynamo-dap run`,
+ * `profile` and `fix`.
  */
 
 import { basename, dirname, extname, join } from "node:path";
@@ -24,7 +24,7 @@ export function registerRecording(storage: vscode.Uri): vscode.Disposable {
     );
 }
 
-/** From the walkthrough it is an example, unless a program is open in front. */
+/** Records the program in front; if there is none, the example that the walkthrough names. */
 async function recordRun(example?: string): Promise<void> {
     if (typeof example === "string" && vscode.window.activeTextEditor === undefined) {
         await vscode.commands.executeCommand("dynamo.openExample", example);
@@ -32,14 +32,14 @@ async function recordRun(example?: string): Promise<void> {
     await runFile("record", (file) => ["run", file], offerReport);
 }
 
-/** A profile does not appear among the user's files: its table can be saved from there. */
+/** Profiles the file in the editor. The profile is kept in `folder`, outside of the workspace. */
 async function profileRun(folder: vscode.Uri): Promise<void> {
     await vscode.workspace.fs.createDirectory(folder);
     const stemOf = (file: string): string => join(folder.fsPath, basename(file, extname(file)));
     await runFile("profile", (file) => ["profile", "--html", "--output", stemOf(file), file], (exitCode, file) => offerProfile(exitCode, stemOf(file)));
 }
 
-/** Runs the file in the editor by one of our commands, as a task. `ended` gets its exit status and the file. */
+/** Runs a `dynamo-dap` command on the file in the editor, as a task. `ended` gets the exit status and the file. */
 async function runFile(
     what: string,
     words: (file: string) => string[],
@@ -55,9 +55,9 @@ async function runFile(
         return;
     }
     await vscode.workspace.save(file);
-    // An example is in no folder of the workspace.
+    // An example of the walkthrough is outside of the workspace.
     const folder = vscode.workspace.getWorkspaceFolder(file) ?? vscode.workspace.workspaceFolders?.[0];
-    // Where F5 runs it, too: a record belongs to the folder that its program ran in.
+    // The same folder as for F5: a record belongs to the folder in which its program ran.
     const cwd = folder?.uri.fsPath ?? dirname(file.fsPath);
     const name = `${what} ${vscode.workspace.asRelativePath(file)}`;
     const python = await findInterpreter(folder?.uri);

@@ -1,6 +1,6 @@
 /**
- * The commands "Save This Call", at a stop in a compiled function, and "Debug a Saved Call…", which shows the code that a
- * folder would run and asks for it, as `dynamo-dap replay` does.
+ * The commands "Save This Call", at a stop in a compiled function, and "Debug a Saved Call…". Like `dynamo-dap replay`,
+ * the latter shows the code of the saved call and asks for consent before it runs that code.
  */
 
 import { execFile } from "node:child_process";
@@ -14,7 +14,7 @@ import { requestRecordCall } from "../session/requests.js";
 import { errorText } from "../session/stopped-frame.js";
 import { ReadOnlyTexts } from "../views/read-only-texts.js";
 
-/** The module that makes a call again; the folder is its argument. */
+/** The module that replays a saved call; its argument is the folder. */
 const REPLAYING = "dynamo_dap.debuggee.saved_calls.repeating_run";
 const NOT_AGREED = 1;
 const DEBUG = vscode.l10n.t("Debug It");
@@ -75,7 +75,7 @@ async function replayCall(texts: ReadOnlyTexts, given: string | undefined): Prom
 }
 
 async function isWanted(texts: ReadOnlyTexts, folder: string, shown: string, refused: string[]): Promise<boolean> {
-    // An untitled document would have to be saved before anything is debugged.
+    // Not an untitled document: VS Code would ask to save it before it debugs anything.
     await texts.show("code of the call.py", shown);
     const text = vscode.l10n.t("To debug the call in {0}, the code shown here is run. Continue?", folder);
     if (refused.length === 0) {
@@ -97,12 +97,12 @@ interface Answered {
     isAgreed: boolean;
 }
 
-/** The names outside the allow list. No line of the folder's own begins so: code is numbered. */
+/** The names outside the allow list. The folder cannot fake this line: all lines of its code are numbered. */
 function refusedIn(shown: string): string[] {
     return [...shown.matchAll(/^Refused unless you allow it: (.+)$/gm)].map((found) => found[1] ?? "");
 }
 
-/** Agrees only to the content that was shown: the folder can change meanwhile. */
+/** Returns the option that limits consent to the content that was shown, since the folder may change meanwhile. */
 function contentOf(shown: string): string[] {
     const digest = /^Content: ([0-9a-f]{64})$/m.exec(shown.slice(shown.lastIndexOf("\nContent: ") + 1))?.[1];
     if (digest === undefined) {
@@ -111,7 +111,7 @@ function contentOf(shown: string): string[] {
     return ["--content", digest];
 }
 
-/** Asks `dynamo-dap replay`; rejects with what it says is wrong with the folder. */
+/** Runs `dynamo-dap replay`; rejects with its message if something is wrong with the folder. */
 async function replay(python: string, folder: string, ...options: string[]): Promise<Answered> {
     try {
         const { stdout } = await promisify(execFile)(python, ["-c", COMMAND, "replay", ...options, folder], { maxBuffer: 2 ** 28 });

@@ -1,11 +1,11 @@
-/** Gives each of your lines that a stage computes its own colour, and what it became in the stages the same. */
+/** Gives each of the user's lines its own colour, and the parts of stages that compute the line the same colour. */
 
 import * as vscode from "vscode";
 
 import type { ExploredStages } from "../session/explored-stages.js";
 
 const COLOURS = ["#e6194b", "#3cb44b", "#ffb000", "#4363d8", "#911eb4", "#00a0a0", "#f032e6", "#80a000", "#9a6324", "#5fa8ff"];
-/** Text stays readable on it, in dark and in light themes. */
+/** The opacity: text on it stays readable in dark and light themes. */
 const FAINT = "1f";
 
 export function registerStageColours(stages: ExploredStages): vscode.Disposable {
@@ -23,7 +23,7 @@ export function registerStageColours(stages: ExploredStages): vscode.Disposable 
     };
     return vscode.Disposable.from(
         ...colours,
-        // The editor of the program, too, gets its colours when the first stage opens beside it.
+        // This also colours the program's editor when the first stage opens.
         vscode.window.onDidChangeVisibleTextEditors(paint),
     );
 }

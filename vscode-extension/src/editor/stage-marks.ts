@@ -1,5 +1,5 @@
-/** Marks the counterparts of the line with the cursor in the stages and the user's files; hovers show kernels and lines;
- * a link leads from a kernel to its file. */
+/** Marks the counterparts of the cursor's line in the stages and the user's files. Hovers show kernels and lines. A link
+ * leads from a kernel to its file. */
 
 import * as vscode from "vscode";
 
@@ -9,7 +9,7 @@ import type { LinkedPart } from "../session/stage-links.js";
 import { placeText } from "../views/links.js";
 
 const MOST_IN_HOVER = 12;
-/** As Inductor writes it. */
+/** The comment that Inductor writes above a kernel. */
 const KERNEL_PATH = /^# kernel path: (\/.+)$/gm;
 
 export function registerStageMarks(stages: ExploredStages): vscode.Disposable {
@@ -25,7 +25,7 @@ export function registerStageMarks(stages: ExploredStages): vscode.Disposable {
             chosen = textEditor;
             light(stages, mark, textEditor);
         }),
-        // A stage may open after the cursor has reached its line.
+        // A stage that opens later gets its marks, too.
         vscode.window.onDidChangeVisibleTextEditors((visible) => {
             if (chosen !== undefined && visible.includes(chosen)) {
                 light(stages, mark, chosen);
@@ -38,7 +38,7 @@ export function registerStageMarks(stages: ExploredStages): vscode.Disposable {
     );
 }
 
-/** Leads from a kernel to its file, in which breakpoints are hit. */
+/** Links each kernel to its file, in which the user can set breakpoints. */
 function kernelFiles(document: vscode.TextDocument): vscode.DocumentLink[] {
     return [...document.getText().matchAll(KERNEL_PATH)].map((found) => {
         const [all, path = ""] = found;
@@ -47,7 +47,7 @@ function kernelFiles(document: vscode.TextDocument): vscode.DocumentLink[] {
     });
 }
 
-/** Marks in every editor, and brings what is marked into view. */
+/** Marks counterparts in every editor, and scrolls to them. */
 function light(stages: ExploredStages, mark: vscode.TextEditorDecorationType, chosen: vscode.TextEditor): void {
     const found = stages.find(chosen.document, chosen.selection.active.line + 1);
     if (found === undefined) {
@@ -75,7 +75,7 @@ function hover(stages: ExploredStages, document: vscode.TextDocument, line: numb
     const isForward = ({ stage }: LinkedPart): boolean => stage.startsWith("forward");
     const kernels = counterparts.filter(({ stage }) => stage.endsWith("-kernels")).sort((one, other) => Number(isForward(other)) - Number(isForward(one)));
     const lines = new Set((part === undefined ? kernels : [part]).flatMap((each) => each.lines.map(placeText)));
-    // A kernel has the reasons of all of its lines.
+    // Without its kernels and fused operations, which repeat the reasons of all their lines.
     const shown = part === undefined ? counterparts.filter(({ stage }) => !/-(ir|kernels)$/.test(stage)) : [part];
     const kept = counterparts.filter(({ part: { saved, recomputed } }) => saved !== undefined || recomputed !== undefined);
     const lowerings = new Set((part === undefined ? counterparts : [part]).flatMap((each) => each.part.lowerings ?? []));

@@ -1,4 +1,4 @@
-/** Offers the fixes of a stop at a graph break or a recompile at the stopped line: as links above it, and by Ctrl+. */
+/** Offers fixes at a stop at a graph break or a recompile: as links above the stopped line, and under Ctrl+. there. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
@@ -9,7 +9,7 @@ import { fixableStop, mayHaveFixes, type FixableStop } from "./fixable-stop.js";
 import { fixLinks } from "./fix-links.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python", scheme: "file" };
-/** The language server's own kind of quick fixes. */
+/** The kind of the language server's quick fixes. */
 const KIND = vscode.CodeActionKind.QuickFix.append("torchCompile");
 const APPLY = "dynamo.applyStopFix";
 
@@ -25,7 +25,7 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
     private readonly changed = new vscode.EventEmitter<void>();
     private stop: FixableStop | undefined;
     private fixes: FoundFix[] = [];
-    /** The number of stops so far, and of their ends. */
+    /** Counts stops and resumes, so that a late answer can be recognized. */
     private stops = 0;
     private isAsking = false;
     /** Whether the record changed since the last question. */
@@ -33,7 +33,7 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
 
     readonly onDidChangeCodeLenses = this.changed.event;
 
-    /** Takes a stop of a session. The language server reads of it later, and is asked until it has a fix. */
+    /** Handles a stop. The language server reads the record later, so ask it repeatedly until it has a fix. */
     async take(session: vscode.DebugSession, body: DebugProtocol.StoppedEvent["body"]): Promise<void> {
         this.forget();
         const { stops } = this;
@@ -57,7 +57,7 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
         this.changed.fire();
     }
 
-    /** Asks for the fixes again: the language server reads what the program records while it runs. */
+    /** Requests the fixes again: the language server reads the record while the program writes it. */
     async refresh(): Promise<void> {
         this.isStale = true;
         if (this.isAsking) {
@@ -86,7 +86,7 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
         return links.map(({ fix, isTrial }) => new vscode.CodeLens(at, { title: linkTitle(fix, isTrial), command: APPLY, arguments: [fix] }));
     }
 
-    /** Offers them at the stopped line, too, if the finding is at another one. */
+    /** Offers the fixes at the stopped line if their finding is at another line. */
     provideCodeActions(document: vscode.TextDocument, range: vscode.Range): vscode.CodeAction[] {
         const { stop } = this;
         const isHere = stop?.uri.toString() === document.uri.toString() && range.start.line <= stop.line && stop.line <= range.end.line;
@@ -99,7 +99,7 @@ function linkTitle(fix: vscode.CodeAction, isTrial: boolean): string {
     return isTrial ? vscode.l10n.t("Try it first") : `$(lightbulb) ${title}`;
 }
 
-/** Returns the language server's fixes of a line. */
+/** Returns the language server's fixes for a line. */
 async function fixesAt({ uri, range }: vscode.Location): Promise<FoundFix[]> {
     const found = await vscode.commands.executeCommand<vscode.CodeAction[] | undefined>("vscode.executeCodeActionProvider", uri, range, KIND.value);
     return (found ?? []).filter(({ kind }) => kind !== undefined && KIND.contains(kind)).map((fix) => ({ fix, line: range.start.line }));

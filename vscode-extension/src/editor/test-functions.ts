@@ -1,28 +1,28 @@
-/** Finds the tests of pytest in Python text, without running or fully parsing it. */
+/** Finds pytest's tests in Python text, without running or fully parsing it. */
 
 export interface TestFunction {
     name: string;
     /** 0-based line of the `def`. */
     line: number;
-    /** What follows the file in pytest's id of the test: `TestModel::test_compiles`. */
+    /** The part of pytest's test id after the file: `TestModel::test_compiles`. */
     id: string;
 }
 
 const TEST = /^\s*(?:async\s+)?def\s+(test\w*)\s*\(/;
 const CLASS = /^\s*class\s+(\w+)\s*(\([^)]*)?/;
 const BLOCK = /^\s*(?:async\s+)?(?:def|class)\s/;
-/** Those that pytest looks into by default. */
+/** The files that pytest collects by default. */
 const FILE = /(?:^|[\\/])(?:test_[^\\/]*|[^\\/]*_test)\.py$/;
 
-/** Whether pytest looks for tests in a file of this path. */
+/** Whether pytest collects tests from this file. */
 export function isTestFile(path: string): boolean {
     return FILE.test(path);
 }
 
-/** Returns the tests in the order of their lines; those inside other functions are none. */
+/** Returns the tests in the order of their lines. A function inside another function is not a test. */
 export function testFunctions(text: string): TestFunction[] {
     const found: TestFunction[] = [];
-    /** What the line is inside of, outermost first; `name` is undefined for what pytest does not look into. */
+    /** The blocks around the line, outermost first; `name` is undefined if pytest collects no tests from the block. */
     let around: { indent: number; name: string | undefined }[] = [];
     text.split(/\r?\n/).forEach((line, index) => {
         const indent = line.search(/[^\s#]/);

@@ -1,11 +1,11 @@
-/** The walkthrough: opens its examples, and ticks a step when the user has done it. */
+/** Opens the examples of the walkthrough, and ticks a step when the user has done it. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
 
-/** Files of `media/examples` by the name that the walkthrough gives. */
+/** Files in `media/examples`, by their names in the walkthrough. */
 const EXAMPLES: Record<string, string> = {
     breakpoint: "breakpoint.py",
     break: "graph_break.py",
@@ -14,7 +14,7 @@ const EXAMPLES: Record<string, string> = {
 };
 const MARKED = "a breakpoint is set here";
 
-/** What a stop's description begins with, and the context key of its step. */
+/** Patterns in a stop's description or text, each with the context key of its step. */
 const STEPS: [RegExp, string][] = [
     [/^Graph break/, "dynamo.stoppedAt.graphBreak"],
     [/^Recompile/, "dynamo.stoppedAt.recompile"],
@@ -45,7 +45,7 @@ function tick({ description = "", text = "" }: DebugProtocol.StoppedEvent["body"
     }
 }
 
-/** Opens a copy of an example that the user may change, with a breakpoint on its marked line. */
+/** Opens an editable copy of an example, with a breakpoint on its marked line. */
 async function openExample({ extensionUri, globalStorageUri }: vscode.ExtensionContext, name: string): Promise<void> {
     const file = EXAMPLES[name];
     if (file === undefined) {

@@ -1,6 +1,6 @@
 /**
- * Runs our commands that print one JSON object and report progress on stderr. Shows the progress, with a button that
- * interrupts the run. The process ends with the window at the latest; its messages can be read until then.
+ * Runs `dynamo-dap` commands that print one JSON object and report progress on stderr. Shows the progress, with a
+ * button that interrupts the run. The end of the window also ends the process. An output channel keeps the messages.
  */
 
 import { spawn, type ChildProcess } from "node:child_process";
@@ -14,7 +14,7 @@ const CANCELLED = 130;
 
 interface Ended<T> {
     status: number | null;
-    /** What it printed, undefined for nothing. */
+    /** The printed object; undefined if nothing was printed. */
     answer: T | undefined;
     lastSaid: string;
 }
@@ -23,7 +23,7 @@ export class WatchedRuns implements vscode.Disposable {
     private readonly texts: vscode.OutputChannel;
     private readonly running = new Set<ChildProcess>();
 
-    /** `name` is that of the output channel. */
+    /** `name` is the name of the output channel. */
     constructor(name: string) {
         this.texts = vscode.window.createOutputChannel(name);
     }
@@ -35,21 +35,21 @@ export class WatchedRuns implements vscode.Disposable {
         }
     }
 
-    /** Shows what all runs have said. */
+    /** Shows the messages of all runs. */
     show(): void {
         this.texts.show();
     }
 
-    /** Adds to what they have said. */
+    /** Adds a text to these messages. */
     note(text: string): void {
         this.texts.append(text);
     }
 
-    /** Runs a command on a program; rejects with what it said last if it has no answer, returns undefined if cancelled. */
+    /** Runs a command on a program. Rejects with the last message if it prints nothing; undefined if cancelled. */
     async answer<T>(title: string, program: Program, words: string[]): Promise<T | undefined> {
         const { answer, status, lastSaid } = await this.run<T>(title, program, words);
         if (answer === undefined && status !== CANCELLED) {
-            throw new Error(lastSaid === "" ? vscode.l10n.t("It ended with {0}.", status ?? vscode.l10n.t("a signal")) : lastSaid);
+            throw new Error(lastSaid === "" ? vscode.l10n.t("The command ended with {0}.", status ?? vscode.l10n.t("a signal")) : lastSaid);
         }
         return answer;
     }

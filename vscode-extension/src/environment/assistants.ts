@@ -1,4 +1,4 @@
-/** Offers `python -m dynamo_dap mcp` to the editor's assistant, in an editor that has the interface for it. */
+/** Offers `python -m dynamo_dap mcp` to the editor's assistant, if the editor has the API for it. */
 
 import { execFile } from "node:child_process";
 import * as vscode from "vscode";
@@ -9,11 +9,11 @@ import { findInterpreter } from "./interpreter.js";
 const ID = "dynamo.assistants";
 const LABEL = vscode.l10n.t("torch.compile (dynamo-dap)");
 const CHECK_MILLISECONDS = 20_000;
-/** Python puts its working directory first on its path: the user's files must not shadow modules there. */
+/** Removes the working directory, which Python puts first on sys.path: files of the user there could shadow modules. */
 const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
 const CHECK = "import sys; del sys.path[0]; import dynamo_dap.commands.mcp, mcp.server.mcpserver";
 
-/** What VS Code 1.101 and newer have, of which the types that this extension is built with know nothing. */
+/** Types of VS Code 1.101 and newer, which the types of this extension's VS Code version lack. */
 interface ServerDefinition {
     cwd?: vscode.Uri;
 }
@@ -41,8 +41,8 @@ interface ServerCommand {
 }
 
 /**
- * Offers the server, and a command that shows how to start it. Nothing is offered to an editor without the interface, or
- * without the SDK in the environment. `environment` is for the server's process.
+ * Offers the server, and registers a command that shows its configuration. Offers nothing if the editor lacks the API,
+ * or the environment lacks the SDK. `environment` has the variables for the server's process.
  */
 export function registerAssistants(version: string, environment: Record<string, string>): vscode.Disposable {
     const showing = vscode.commands.registerCommand("dynamo.showAssistantServer", () => show(environment));
@@ -72,7 +72,7 @@ export function registerAssistants(version: string, environment: Record<string, 
     try {
         return vscode.Disposable.from(showing, changed, watching, lm.registerMcpServerDefinitionProvider(ID, provider));
     } catch {
-        // VS Code 1.100 has it as a proposal, which an extension must not use.
+        // In VS Code 1.100 this API is a proposal, which extensions must not use.
         return vscode.Disposable.from(showing, changed, watching);
     }
 }
@@ -82,7 +82,7 @@ async function serverFor(folder: vscode.Uri | undefined, env: Record<string, str
     return { command: python, args: ["-c", COMMAND, "mcp", "--folder", folder?.fsPath ?? "."], env };
 }
 
-/** Opens the configuration for an assistant, which is equal for most assistants. */
+/** Opens the configuration for assistants; most of them use the same format. */
 async function show(environment: Record<string, string>): Promise<void> {
     const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
     try {

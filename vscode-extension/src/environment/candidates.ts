@@ -21,7 +21,7 @@ const FOLDERS = [".venv", "venv", "env", ".conda"];
 const COLLECTIONS = [".pyenv/versions", "miniconda3/envs", "anaconda3/envs", "miniforge3/envs", ".virtualenvs"];
 const MILLISECONDS = 10_000;
 
-/** Metadata alone is read: nothing is imported, so that a broken torch is found as well. */
+/** Reads only metadata and imports nothing, so that it also finds a broken torch. */
 const INSPECT = `
 import json, sys
 from importlib import metadata
@@ -42,12 +42,12 @@ export function nearby(folder: string | undefined): string[] {
     return [...inEnvironments, ...onPath].filter((path) => existsSync(path));
 }
 
-/** Returns every interpreter that is found, each once, with what is installed there; those with torch come first. */
+/** Returns all interpreters, each once and with its versions; those with torch come first. */
 export async function allCandidates(folder: string | undefined): Promise<Candidate[]> {
     const collected = await Promise.all(COLLECTIONS.map((each) => environmentsIn(join(homedir(), each))));
     const paths = new Map<string, string>();
     for (const path of [...nearby(folder), ...collected.flat().flatMap(pythonIn)]) {
-        // The link of an environment leads out of it: its folder identifies the environment.
+        // In an environment, "python" is a link to a file elsewhere, so the folder identifies the environment.
         const key = join(await realpath(join(path, "..")).catch(() => path), path.split(/[\\/]/).at(-1)?.replace(/3$/, "") ?? "");
         if (!paths.has(key)) {
             paths.set(key, path);
@@ -58,7 +58,7 @@ export async function allCandidates(folder: string | undefined): Promise<Candida
     return found.sort((one, other) => Number(other.torch !== undefined) - Number(one.torch !== undefined));
 }
 
-/** Returns what is installed for an interpreter; undefined if it cannot be run. */
+/** Returns the versions of an interpreter; undefined if it cannot be run. */
 export function inspect(path: string): Promise<Candidate | undefined> {
     return new Promise((done) => {
         execFile(path, ["-c", INSPECT], { timeout: MILLISECONDS, encoding: "utf8" }, (error, stdout) => {
@@ -72,7 +72,7 @@ export function inspect(path: string): Promise<Candidate | undefined> {
     });
 }
 
-/** Says what a person has to know to choose: "Python 3.11.7, torch 2.13.0, dynamo-dap missing". */
+/** Describes an interpreter for the user's choice: "Python 3.11.7, torch 2.13.0, dynamo-dap missing". */
 export function described(candidate: Candidate): string {
     const { version, torch, debugger: installed } = candidate;
     return vscode.l10n.t("Python {0}, torch {1}, dynamo-dap {2}", version, torch ?? vscode.l10n.t("missing"), installed ?? vscode.l10n.t("missing"));

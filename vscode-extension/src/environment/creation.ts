@@ -1,4 +1,4 @@
-/** "Create Environment": by the Python extension if it is installed, else in a terminal. */
+/** "Create Environment": uses the Python extension if it is installed, else a terminal. */
 
 import { join } from "node:path";
 import * as vscode from "vscode";
@@ -7,8 +7,8 @@ const BY_PYTHON_EXTENSION = "python.createEnvironment";
 const NAME = ".venv";
 
 /**
- * Makes an environment in the workspace folder of `scope`, where later starts look for one. The terminal then shows the
- * command that installs torch, but does not run it: the user chooses the version.
+ * Makes an environment in the workspace folder of `scope`, where later starts look for it. The terminal then shows the
+ * command that installs torch, but does not run it, so that the user can choose the version.
  */
 export async function createEnvironment(python: readonly string[], scope: vscode.Uri | undefined): Promise<void> {
     if ((await vscode.commands.getCommands(true)).includes(BY_PYTHON_EXTENSION)) {

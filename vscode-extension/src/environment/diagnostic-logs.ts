@@ -1,4 +1,4 @@
-/** "Save Diagnostic Logs": what a report of a problem needs, in one file. Without values, output and environment. */
+/** "Save Diagnostic Logs": writes one file for a bug report, without values, output and environment variables. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import { execFile } from "node:child_process";
@@ -9,7 +9,7 @@ import { COMMAND, findInterpreter } from "./interpreter.js";
 
 const MOST_MESSAGES = 5000;
 const DOCTOR_MILLISECONDS = 60_000;
-/** Messages whose contents tell nothing of the program's data. */
+/** Messages that contain no data of the program. */
 const WHOLE = new Set(["initialize", "capabilities", "setBreakpoints", "setExceptionBreakpoints", "breakpoint", "exited", "terminated", "thread", "next", "stepIn", "stepOut", "continue", "threads"]);
 
 /** Registers `dynamo.saveLogs` and keeps the last messages of sessions. */
@@ -59,7 +59,7 @@ async function save(version: string, messages: readonly string[]): Promise<void>
     await vscode.window.showTextDocument(file);
 }
 
-/** What `dynamo-dap doctor` prints, or why it cannot run. */
+/** Returns the output of `dynamo-dap doctor`, or why it cannot run. */
 async function doctor(folder: vscode.Uri | undefined): Promise<string> {
     try {
         const python = await findInterpreter(folder);

@@ -1,6 +1,6 @@
 /**
- * Makes sure that dynamo-dap is in the environment to debug, and offers to install it: from the wheel that
- * travels in the extension, so that the two fit, and never by a name that anybody could register.
+ * Checks that dynamo-dap is in the environment to debug, and offers to install it. The wheel in the extension is
+ * installed, so that the versions match, and never a package of that name that anybody could register.
  */
 
 import * as vscode from "vscode";
@@ -14,8 +14,8 @@ import { installInto, lastLine, log, PACKAGE, run } from "./package-installer.js
 const CHECK_MILLISECONDS = 20_000;
 
 /**
- * Returns the command that can debug: `python`, or the interpreter that the user chooses instead. When the package is
- * missing, the user is asked, and it may be installed. Returns undefined when debugging cannot start.
+ * Returns the command of a Python that can debug: `python`, or the interpreter that the user chooses instead. If the
+ * package is missing, offers to install it. Returns undefined if debugging cannot start.
  */
 export async function requireDynamoDap(
     extensionPath: string,
@@ -46,7 +46,7 @@ async function ask(
 ): Promise<readonly string[] | undefined> {
     const [install, choose] = [vscode.l10n.t("Install"), vscode.l10n.t("Choose Interpreter")];
     const known = await inspect(python[0] ?? "");
-    // A package in an environment without torch would debug nothing.
+    // Without torch in the environment, there is nothing to debug.
     const lacksTorch = known !== undefined && known.torch === undefined;
     const choice = await showError(
         lacksTorch ? vscode.l10n.t("torch and {0} aren't installed in this environment ({1}).", PACKAGE, python.join(" ")) : vscode.l10n.t("{0} isn't installed in this environment ({1}).", PACKAGE, python.join(" ")),

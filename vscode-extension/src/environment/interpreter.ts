@@ -6,14 +6,14 @@ import * as vscode from "vscode";
 import { allCandidates, described, inspect, nearby, type Candidate } from "./candidates.js";
 
 /**
- * What Python runs, by `-c`, for `dynamo-dap WORDS`. It puts the program's folder first on its path: the user's files must
- * not shadow modules there.
+ * The code that runs `dynamo-dap WORDS` with `python -c`. It removes the working directory, which Python puts first on
+ * sys.path: files of the user there could shadow modules.
  */
 export const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
 
 const PYTHON_EXTENSION = "ms-python.python";
 
-/** Returns the path of the interpreter for programs in `scope`. Throws an error for the user when there is none. */
+/** Returns the path of the interpreter for programs in `scope`. If there is none, throws an error for the user. */
 export async function findInterpreter(scope: vscode.Uri | undefined): Promise<string> {
     const found = (await fromPythonExtension(scope)) ?? fromSetting(scope) ?? (await fromEnvironments(scope));
     if (found === undefined) {
@@ -23,8 +23,8 @@ export async function findInterpreter(scope: vscode.Uri | undefined): Promise<st
 }
 
 /**
- * Asks the user for another interpreter and returns it; undefined if none was chosen. The choice is kept: by the Python
- * extension if it is installed, else in the setting `dynamo.python`.
+ * Asks the user for another interpreter and returns it; undefined if the user chose none. The Python extension stores
+ * the choice if it is installed, else the setting `dynamo.python`.
  */
 export async function chooseInterpreter(scope: vscode.Uri | undefined): Promise<string | undefined> {
     if (vscode.extensions.getExtension(PYTHON_EXTENSION) !== undefined) {
@@ -67,7 +67,7 @@ function fromSetting(scope: vscode.Uri | undefined): string | undefined {
     return setting === "" ? undefined : setting;
 }
 
-/** The first interpreter that has torch, else the first of all. */
+/** Returns the first interpreter that has torch, else the first interpreter. */
 async function fromEnvironments(scope: vscode.Uri | undefined): Promise<string | undefined> {
     const paths = nearby(folderOf(scope));
     for (const path of paths) {

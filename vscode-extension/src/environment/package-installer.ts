@@ -1,6 +1,6 @@
 /**
- * Installs the wheel of the extension into an environment: by pip, or by uv into one without pip, as uv makes them. If
- * that fails, says why, and offers another environment.
+ * Installs the extension's wheel into an environment with pip. Environments made by uv have no pip: there it uses uv.
+ * If the installation fails, reports why, and offers to choose or create another environment.
  */
 
 import { execFile, type ExecFileOptions } from "node:child_process";
@@ -15,10 +15,10 @@ import { createEnvironment } from "./creation.js";
 import { chooseInterpreter } from "./interpreter.js";
 
 export const PACKAGE = "dynamo-dap";
-/** Pip and uv refuse to install into such an environment. */
+/** An error of pip and uv, which refuse to install into an environment that the operating system manages. */
 const MANAGED = /externally.managed/;
 
-/** What pip wrote when it failed. */
+/** Shows the output of a failed pip. */
 export const log = vscode.window.createOutputChannel(vscode.l10n.t("torch.compile installation"));
 
 interface Ended {
@@ -36,15 +36,15 @@ export async function installInto(extensionPath: string, python: readonly string
         void offerAfterFailure(vscode.l10n.t("Installing {0} into {1} failed: {2}", PACKAGE, python.join(" "), reason(ended.output)), python, scope);
     } else {
         void vscode.commands.executeCommand("setContext", "dynamo.isInstalled", true);
-        // It did not start without the package.
+        // Without the package, the language server did not start.
         await vscode.commands.executeCommand("dynamo.restartLanguageServer");
     }
     return ended.ok;
 }
 
-/** By pip; by uv where pip is missing and uv is found. */
+/** Installs with pip; with uv if pip is missing and uv is found. */
 async function install(python: readonly string[], wheel: string): Promise<Ended> {
-    // Escape sequences have no place in a message.
+    // The output may be shown in a message, where colors appear as escape sequences.
     const env = { ...process.env, NO_COLOR: "1", FORCE_COLOR: undefined };
     const byPip = await run(python, ["-m", "pip", "install", "--disable-pip-version-check", wheel], { env });
     const uv = byPip.ok || !/No module named pip$/m.test(byPip.output.trim()) ? undefined : findUv();
@@ -69,7 +69,7 @@ async function offerAfterFailure(text: string, python: readonly string[], scope:
     }
 }
 
-/** What is wrong; if it is not known, pip's own line about what went wrong: after "error:", else the last one. */
+/** Returns a known reason for the failure; otherwise pip's line that begins with "error:", else pip's last line. */
 function reason(output: string): string {
     if (MANAGED.test(output)) {
         return vscode.l10n.t("the operating system manages its packages (PEP 668). Choose or create an environment.");
@@ -88,7 +88,7 @@ async function packagedWheel(extensionPath: string): Promise<string> {
     return join(folder, name);
 }
 
-/** Runs Python to its end. */
+/** Runs Python until it exits. */
 export function run(python: readonly string[], args: string[], limits: ExecFileOptions): Promise<Ended> {
     const [executable = "", ...flags] = python;
     return new Promise((done) => {

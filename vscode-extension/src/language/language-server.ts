@@ -1,4 +1,4 @@
-/** Starts the language server `python -m dynamo_dap lsp`, which shows the newest record of the workspace in the editor. */
+/** Starts the language server `python -m dynamo_dap lsp`, which shows the workspace's newest record in the editor. */
 
 import { execFile } from "node:child_process";
 import * as vscode from "vscode";
@@ -16,10 +16,10 @@ class LanguageServer implements vscode.Disposable {
     private client: LanguageClient | undefined;
     private changes: Promise<void> = Promise.resolve();
 
-    /** Python puts its working directory first on the path of "-m": the user's files must not shadow modules there. */
+    /** `folder` is the working directory. It must not have files of the user: with "-m" it is first on sys.path. */
     constructor(private readonly folder: string) {}
 
-    /** Starts the server anew, with the interpreter that is chosen now. */
+    /** Restarts the server with the present interpreter. */
     restart(): void {
         this.changes = this.changes.then(async () => {
             await this.stop();
@@ -31,7 +31,7 @@ class LanguageServer implements vscode.Disposable {
         this.changes = this.changes.then(() => this.stop());
     }
 
-    /** Has editors ask for inlay hints again: they keep them until their text changes. */
+    /** Makes editors request inlay hints again; they otherwise keep the hints until the text changes. */
     refreshHints(): void {
         const hints = this.client?.isRunning() ? this.client.getFeature(InlayHintRequest.method) : undefined;
         for (const { document } of vscode.window.visibleTextEditors) {
@@ -41,7 +41,7 @@ class LanguageServer implements vscode.Disposable {
 
     private async start(): Promise<void> {
         const python = await findInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri).catch(() => undefined);
-        // A user without the package is asked when debugging, not when opening a Python file.
+        // Opening a Python file does not offer to install the package; only debugging does.
         if (python === undefined || !(await this.canServe(python))) {
             return;
         }
@@ -53,11 +53,11 @@ class LanguageServer implements vscode.Disposable {
                 documentSelector: [{ language: "python", scheme: "file" }],
                 initializationOptions: { ...settings(), breakpoints: true },
                 middleware: {
-                    // While stopped, inline values show the same names with what they hold.
+                    // While stopped, inline values already show these names.
                     provideInlayHints: (document, range, token, next): vscode.ProviderResult<vscode.InlayHint[]> =>
                         isStopped() ? [] : next(document, range, token),
                     workspace: {
-                        // The setting that changed may be the interpreter: then this client is on its way out.
+                        // If the interpreter changed, this client is being replaced.
                         didChangeConfiguration: async (sections, next): Promise<void> => {
                             await next(sections).catch((error: unknown) => {
                                 if (this.client === client && client.isRunning()) {
@@ -85,7 +85,7 @@ class LanguageServer implements vscode.Disposable {
         const check = ["-c", "import dynamo_dap.language_server.server"];
         return new Promise((done) => {
             execFile(python, check, { cwd: this.folder, timeout: CHECK_MILLISECONDS }, (error) => {
-                // An interpreter that only takes its time on a busy machine may serve.
+                // An interpreter that exceeds the time limit may only be slow.
                 done(error === null || error.killed === true);
             });
         });
@@ -103,7 +103,7 @@ function settings(): Record<string, boolean> {
     return Object.fromEntries(["inlayHints", "diagnostics"].map((name) => [name, known.get<boolean>(name, true)]));
 }
 
-/** Starts the server, and again when another interpreter is set. */
+/** Starts the server, and restarts it when the interpreter changes. */
 export function registerLanguageServer(extensionPath: string): vscode.Disposable {
     const server = new LanguageServer(extensionPath);
     server.restart();

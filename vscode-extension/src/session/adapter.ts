@@ -22,12 +22,13 @@ class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
         const settings = vscode.workspace.getConfiguration("dynamo", session.workspaceFolder ?? null);
         const filters = settings.get<string[]>("exceptionFilters", []).filter((name) => this.knownFilters.includes(name));
         const offered = ["--filters", filters.join(",")];
-        // Python puts its working directory first on the path of "-m": the user's files must not shadow modules there.
+        // With "-m", Python puts the working directory first on sys.path. In the user's folder, files could shadow
+        // modules.
         return new vscode.DebugAdapterExecutable(python, [...flags, "-m", "dynamo_dap", ...offered], { cwd: this.extensionPath });
     }
 }
 
-/** Registers the factory for the debug type. `knownFilters` are the names that the setting for exception filters takes. */
+/** Registers the factory for the debug type. `knownFilters` are the names that `dynamo.exceptionFilters` allows. */
 export function registerAdapter(extensionPath: string, knownFilters: readonly string[]): vscode.Disposable {
     return vscode.Disposable.from(
         vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, new AdapterFactory(extensionPath, knownFilters)),

@@ -1,6 +1,6 @@
 /**
- * Shows the sessions of an assistant as ordinary ones: the server that it debugs by asks at a local socket, which only
- * this user reaches, and is itself the adapter of the session that is started then.
+ * Shows the debug sessions of an assistant as ordinary sessions. The assistant's server sends a request to a local
+ * socket, which only this user can reach. VS Code then starts a session that uses this server as its debug adapter.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -12,11 +12,11 @@ import * as vscode from "vscode";
 import { DEBUG_TYPE, type DynamoConfiguration } from "../configuration/options.js";
 
 const VARIABLE = "DYNAMO_DAP_EDITOR";
-/** Paths of sockets have some hundred characters at most. */
+/** The path of a socket has at most about a hundred characters. */
 const LONGEST_FOLDER = 70;
 const MAXIMUM_CHARACTERS = 10_000;
 
-/** What a server asks. */
+/** A server's request to show its session. */
 interface ShownSession {
     request: string;
     name: string;
@@ -24,13 +24,13 @@ interface ShownSession {
     adapter: string;
 }
 
-/** Where servers ask, for as long as the window is open. */
+/** Listens for requests of servers while the window is open. */
 export class AssistantSessions implements vscode.Disposable {
     private readonly folder = mkdtempSync(join(tmpdir().length < LONGEST_FOLDER ? tmpdir() : "/tmp", "dynamo-dap-"));
     private readonly address = join(this.folder, "editor");
     private readonly server: Server = createServer((socket) => { serve(socket); });
 
-    /** Assistants that are started in a terminal of the window find it by the variables of the terminal. */
+    /** `terminals` are the variables of the window's terminals: assistants that start there find the socket by them. */
     constructor(terminals: vscode.EnvironmentVariableCollection) {
         this.server.on("error", () => { this.server.close(); });
         this.server.listen(this.address);
@@ -39,7 +39,7 @@ export class AssistantSessions implements vscode.Disposable {
         terminals.replace(VARIABLE, this.address);
     }
 
-    /** What the process of a server needs in its environment. */
+    /** The environment variable that a server needs. */
     get environment(): Record<string, string> {
         return { [VARIABLE]: this.address };
     }
@@ -53,7 +53,7 @@ export class AssistantSessions implements vscode.Disposable {
 function serve(socket: Socket): void {
     let line = "";
     socket.setEncoding("utf8");
-    // The server hangs up as soon as the session has reached it.
+    // The server closes this connection when the session has connected.
     socket.on("error", () => { socket.destroy(); });
     socket.on("data", (text: string) => {
         line += text;
@@ -67,13 +67,13 @@ function serve(socket: Socket): void {
     });
 }
 
-/** Starts the session that a line asks for; returns what went wrong. */
+/** Starts the session that a line requests. Returns the problem, or undefined. */
 async function problemOf(line: string): Promise<string | undefined> {
     try {
         const { request, name, adapter } = JSON.parse(line) as ShownSession;
         const configuration: DynamoConfiguration = { type: DEBUG_TYPE, request, name, __adapter: adapter };
         const folder = vscode.workspace.workspaceFolders?.[0];
-        // The program is what is on the disk: nobody here has asked to save anything.
+        // The assistant debugs the file on disk: the user has not asked to save anything.
         const started = await vscode.debug.startDebugging(folder, configuration, { suppressSaveBeforeStart: true });
         return started ? undefined : "the editor did not start the session";
     } catch (error) {

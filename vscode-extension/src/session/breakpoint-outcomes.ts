@@ -1,4 +1,4 @@
-/** Notes the outcome of each line breakpoint of a session: bound or why not, and how often it stopped. Without VS Code's API. */
+/** Notes of each line breakpoint whether it is bound, or why not, and how often it stopped. Without VS Code's API. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 
@@ -13,10 +13,10 @@ export interface Outcome {
     isBound: boolean;
     /** Why it is not bound, or where it stops instead of its line. */
     message?: string;
-    /** Why it has not stopped the program, which has ended. */
+    /** Why it never stopped, known when the program ends. */
     reason?: string;
     stops: number;
-    /** A condition, a hit count or a log message: then reaching the line need not stop. */
+    /** Whether it has a condition, a hit count or a log message, so that it need not stop when its line is reached. */
     isSelective: boolean;
 }
 
@@ -24,7 +24,7 @@ export class BreakpointOutcomes {
     private readonly byPath = new Map<string, Outcome[]>();
     private readonly asked = new Map<number, DebugProtocol.SetBreakpointsArguments>();
 
-    /** Takes what the editor sends. */
+    /** Reads a message that the editor sends. */
     request(message: DebugProtocol.ProtocolMessage): void {
         const request = message as DebugProtocol.SetBreakpointsRequest;
         if (request.type === "request" && request.command === "setBreakpoints") {
@@ -32,7 +32,7 @@ export class BreakpointOutcomes {
         }
     }
 
-    /** Takes what the debugger sends. */
+    /** Reads a message that the debugger sends. */
     answer(message: DebugProtocol.ProtocolMessage): void {
         if (message.type === "response") {
             this.response(message as DebugProtocol.Response);
@@ -62,7 +62,7 @@ export class BreakpointOutcomes {
         }
     }
 
-    /** A step ends at a breakpoint, too, and need not name it. */
+    /** Counts a stop at the top frame's line: a step may end at a breakpoint without naming it. */
     private stoppedAt(top: DebugProtocol.StackFrame | undefined): void {
         const found = top?.source?.path === undefined ? undefined : this.at(top.source.path, top.line);
         if (found?.stops === 0) {

@@ -1,4 +1,4 @@
-/** What the debug session with the focus says about compiles, and which is selected. The last answer outlives it. */
+/** The compiles of the focused debug session, and which of them is selected. The last answer outlives the session. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
@@ -15,14 +15,14 @@ import {
     type Guards,
 } from "./requests.js";
 
-/** A graph of a compile; without an index its newest. */
+/** A graph of a compile; without an index, the newest. */
 export interface Selection {
     compileId: string;
     graph?: number;
 }
 
 const QUIET_MILLISECONDS = 80;
-const COMPILING_MILLISECONDS = 250; // What is asked for takes the program's time.
+const COMPILING_MILLISECONDS = 250; // Answering slows the program down, so ask rarely.
 
 export class Compiles implements vscode.Disposable {
     private readonly changed = new vscode.EventEmitter<void>();
@@ -77,7 +77,7 @@ export class Compiles implements vscode.Disposable {
         return this.session;
     }
 
-    /** The functions that were compiled; rejects when the server does not know. */
+    /** The functions that were compiled; rejects if the request fails. */
     async all(): Promise<CompiledFunction[]> {
         if (this.session !== undefined) {
             this.functions = await requestCompiles(this.session);
@@ -103,7 +103,7 @@ export class Compiles implements vscode.Disposable {
         return this.session === undefined || compile === undefined ? undefined : requestGuards(this.session, compile.id);
     }
 
-    /** How to call the selected compile: "0/0  compute", or "" when nothing is selected. */
+    /** The title of the selected compile: "0/0  compute", or "" when nothing is selected. */
     async title(): Promise<string> {
         const compile = await this.selectedCompile();
         return compile === undefined ? "" : `${compile.id}  ${compile.name}`;
@@ -118,7 +118,7 @@ export class Compiles implements vscode.Disposable {
         this.changed.fire();
     }
 
-    /** The compile that was chosen in the tree, else the one being traced, else the newest. */
+    /** The compile that the user selected in the tree, else the compile that is being traced, else the newest. */
     private async selectedCompile(): Promise<Compile | undefined> {
         const compiles = (await this.all()).flatMap((compiled) => compiled.compiles);
         return (
@@ -136,13 +136,13 @@ export class Compiles implements vscode.Disposable {
         }
     }
 
-    /** Commands that ask a session are offered while there is one; what the views show stays. */
+    /** Shows or hides the commands that need a session. The views keep their contents. */
     private setSession(session: vscode.DebugSession | undefined): void {
         this.session = session;
         void vscode.commands.executeCommand("setContext", "dynamo.hasSession", session !== undefined);
     }
 
-    /** Steps in quick succession ask the server once. */
+    /** Announces a change after a pause, so that several quick steps cause one request. */
     private changeSoon(milliseconds = QUIET_MILLISECONDS): void {
         clearTimeout(this.timer);
         this.timer = setTimeout(this.changed.fire.bind(this.changed), milliseconds);

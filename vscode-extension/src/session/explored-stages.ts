@@ -1,4 +1,4 @@
-/** The compile whose stages were opened last: its documents, and what belongs together. Stays until another is opened. */
+/** The compile whose stages were opened last: its documents, and which of their lines belong together. */
 
 import * as vscode from "vscode";
 
@@ -6,7 +6,7 @@ import type { Compiles } from "./compiles.js";
 import { requestStages, type ExploredBody, type StageBody } from "./requests.js";
 import { StageLinks, type LinkedPart, type NumberedRange } from "./stage-links.js";
 
-/** The part that a line of a document is in, if it is one of a stage, and what belongs to that line. */
+/** The counterparts of a line, and, if the line is in a stage, the part that contains it. */
 export interface Found {
     part?: LinkedPart | undefined;
     counterparts: LinkedPart[];
@@ -20,7 +20,7 @@ export class ExploredStages {
 
     constructor(private readonly compiles: Compiles) {}
 
-    /** Asks for the selected compile, else the newest one that was explored. */
+    /** Requests the stages of the selected compile, else of the newest explored compile. */
     async fetch(): Promise<ExploredBody> {
         const session = this.compiles.activeSession;
         if (session === undefined) {
@@ -41,12 +41,12 @@ export class ExploredStages {
         return explored;
     }
 
-    /** Where VS Code reads a document of a stage. */
+    /** The URI from which VS Code reads a stage's document. */
     address(source: StageBody["source"] | undefined): vscode.Uri {
         if (source === undefined || this.session === undefined) {
             throw new Error(vscode.l10n.t("the session has ended."));
         }
-        // Without a path the document would have no name, and no language.
+        // VS Code takes the document's name and language from the path.
         return vscode.debug.asDebugSourceUri({ ...source, path: source.path ?? source.name ?? "stage" }, this.session);
     }
 
@@ -54,7 +54,7 @@ export class ExploredStages {
         return this.stages.get(document.uri.toString());
     }
 
-    /** The ranges of a stage or of a file of the user, by the user's line that each belongs to. */
+    /** The ranges of a document, each with the number of the user's line that it belongs to. */
     numbered(document: vscode.TextDocument): NumberedRange[] {
         const stage = this.stageOf(document);
         if (stage === undefined) {
@@ -63,7 +63,7 @@ export class ExploredStages {
         return this.links?.numberedIn(stage) ?? [];
     }
 
-    /** What belongs to a line, which is 1-based; undefined when no stages are open. */
+    /** The counterparts of a 1-based line; undefined when no stages are open. */
     find(document: vscode.TextDocument, line: number): Found | undefined {
         const stage = this.stageOf(document);
         if (this.links === undefined) {

@@ -7,14 +7,14 @@ export interface FailedLog {
     hits: number;
     /** The first expression without a value. */
     expression: string;
-    /** Why it has none, as the debugger said at the last hit. */
+    /** Why the expression has no value, as the debugger reported at the last hit. */
     problem: string;
 }
 
 export class FailedLogs {
     private readonly logs = new Map<string, FailedLog & { hasValue: boolean }>();
 
-    /** Takes what the expressions of one hit gave. */
+    /** Adds one hit, with the texts of the expressions' values. */
     add(path: string, line: number, values: Record<string, string>): void {
         const key = `${path}:${line}`;
         const log = this.logs.get(key) ?? { path, line, hits: 0, expression: "", problem: "", hasValue: false };
@@ -30,7 +30,7 @@ export class FailedLogs {
         log.problem = text.slice(expression.length + 3, -1).replace(/^EvaluationError: /, "");
     }
 
-    /** Those whose every hit failed. */
+    /** The log messages whose every hit failed. */
     failed(): FailedLog[] {
         return [...this.logs.values()].filter(({ hasValue }) => !hasValue);
     }

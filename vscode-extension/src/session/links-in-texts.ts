@@ -1,14 +1,14 @@
-/** What VS Code takes for a link in a notification and in the widget of a stop. Knows nothing of VS Code. */
+/** Handles the links that VS Code recognizes in notifications and in a stop's message. Without VS Code's API. */
 
 const PLACE = "at ";
 const LINK = /\](?=\((?:https?:|command:|file:))/gi;
 
-/** The text with a space in each link of Markdown, so that it is shown as text. */
+/** Returns the text with a space in each Markdown link, so that VS Code shows it as text. */
 export function withoutLinks(text: string): string {
     return text.replace(LINK, "] ");
 }
 
-/** The text with the paths of lines like "at /folder/train.py:9" relative to `folder`: "at ./train.py:9". */
+/** Returns the text with paths relative to `folder`: "at /folder/train.py:9" becomes "at ./train.py:9". */
 export function withRelativePaths(text: string, folder: string): string {
     const start = ["/", "\\"].some((separator) => folder.endsWith(separator)) ? folder.slice(0, -1) : folder;
     const lines = text.split("\n").map((line) => {
@@ -19,7 +19,7 @@ export function withRelativePaths(text: string, folder: string): string {
     return lines.join("\n");
 }
 
-/** The places in lines like "at /folder/train.py:9", or "at ./train.py:9" in `folder`. */
+/** Returns the places in lines like "at /folder/train.py:9", or "at ./train.py:9" in `folder`. */
 export function placesIn(text: string, folder = ""): { path: string; line: number }[] {
     const found = [...text.matchAll(/^at (\.?[/\\].*|[A-Z]:.*):(\d+)$/gm)];
     return found.map(([, path = "", line]) => ({ path: path.startsWith(".") ? folder + path.slice(1) : path, line: Number(line) }));

@@ -5,13 +5,13 @@ const ALONE = new RegExp(`^(${NUMBER})$`);
 const OF_TENSOR = new RegExp(`^tensor\\((${NUMBER})[,)]`);
 /** "Tensor f32[] cpu = 0.5" */
 const AFTER_METADATA = new RegExp(` = (${NUMBER})$`);
-/** What follows the data of a tensor. */
+/** The text after a tensor's data. */
 const AFTER_DATA = /,? requires_grad(?= \(not proven\)$|$)| \(not proven\)$/g;
 /** "s0 (3 in this call)" */
 const OF_SYMBOL = new RegExp(`\\((${NUMBER}) in this call\\)$`);
 const MOST = 16;
 
-/** The numbers that a value consists of: one, or those of a list or a vector; none for anything else. */
+/** Returns the numbers in a value that is a number, a list or a vector; none for other values. */
 export function numbersIn(text: string): number[] {
     const plain = text.trim().replace(AFTER_DATA, "");
     if (plain === "True" || plain === "False") {
@@ -26,7 +26,7 @@ export function numbersIn(text: string): number[] {
     return parts.every((part) => ALONE.test(part)) ? parts.slice(0, MOST).map(numberOf) : [];
 }
 
-/** What the expressions of a log message gave, as far as `line` was printed by it. */
+/** Returns the values of a log message's expressions, if `line` is output of that message. */
 export function valuesIn(line: string, logMessage: string): Map<string, string> | undefined {
     const parts = logMessage.split(/\{([^{}]+)\}/);
     // Every second part is an expression.

@@ -1,7 +1,7 @@
 /**
- * The numbers in what log messages print, hit by hit. The debuggee reports the values of its own; of messages in ordinary
- * Python, which debugpy prints, there is the text alone, and it is compared with the messages of breakpoints. Lives as long
- * as the extension; a new session forgets the one before.
+ * Collects the numbers that log messages print, hit by hit. The agent reports the values of its own log messages. For
+ * log messages in ordinary Python, debugpy only prints a text, so this module compares that text with the log messages
+ * of the breakpoints. Lives as long as the extension; a new session discards the numbers of the previous one.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -20,7 +20,7 @@ export class LoggedValues implements vscode.Disposable {
     private readonly logged = new Map<string, Logged>();
     private readonly registration: vscode.Disposable;
 
-    /** Fires when there is more. */
+    /** Fires after new numbers. */
     readonly onDidChange = this.changed.event;
 
     constructor() {
@@ -58,7 +58,7 @@ export class LoggedValues implements vscode.Disposable {
         return [...this.logged.values()];
     }
 
-    /** Text of debugpy's: messages of the debuggee have a source, and are reported besides. */
+    /** Reads output of debugpy. Skips the agent's log messages, which have a source: an event reports their values. */
     private read({ output, source, category }: DebugProtocol.OutputEvent["body"]): void {
         if (source?.path !== undefined || category === "telemetry") {
             return;

@@ -1,6 +1,6 @@
 /**
- * With `"rankOutput": "terminal"`: a terminal for each rank of a job, with what the rank prints. Debug sessions of ranks
- * are children of the job's; a terminal outlives its session, until it is closed or a rank of the same name begins.
+ * Opens a terminal for the output of each rank, if `"rankOutput"` is `"terminal"`. The sessions of ranks are children
+ * of the job's session. A terminal stays after its session, until the user closes it or a rank of the same name starts.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -44,10 +44,10 @@ export function registerRankTerminals(): vscode.Disposable {
     );
 }
 
-/** What one rank prints; it takes no input. */
+/** The terminal of one rank. It shows output and takes no input. */
 class RankOutput implements vscode.Pseudoterminal {
     private readonly written = new vscode.EventEmitter<string>();
-    /** What was printed before the terminal was there; undefined from then on. */
+    /** Output that arrived before the terminal opened; undefined once it is open. */
     private waiting: string | undefined = "";
     readonly onDidWrite = this.written.event;
 

@@ -1,6 +1,7 @@
 /**
- * Shortens the paths of files of the workspace in the widget of a stop: `at ./train.py:9`. VS Code looks for an absolute
- * path on the user's machine: in a remote window a click on it opens nothing. A relative one leads to the workspace.
+ * Makes the paths of workspace files relative in the message of a stop: `at ./train.py:9`. VS Code looks for an
+ * absolute path on the user's machine, so in a remote window a click on it opens nothing. A relative path leads to the
+ * workspace.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -9,7 +10,7 @@ import * as vscode from "vscode";
 import { DEBUG_TYPE } from "../configuration/options.js";
 import { withRelativePaths } from "./links-in-texts.js";
 
-/** Registers it for all sessions. VS Code reads a message after its trackers have. */
+/** Registers a tracker for all sessions, which changes each message before VS Code reads it. */
 export function registerRelativeLinks(): vscode.Disposable {
     return vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
         createDebugAdapterTracker: ({ workspaceFolder }): vscode.DebugAdapterTracker => ({

@@ -57,29 +57,29 @@ export async function requestCompiles(session: DebugSession): Promise<CompiledFu
     return ((await session.customRequest(COMPILES, {})) as { functions: CompiledFunction[] }).functions;
 }
 
-/** A graph of a compile, as far as it has been traced. */
+/** A graph of a compile; while Dynamo traces, the graph so far. */
 export async function requestGraph(session: DebugSession, compileId: string, index: number): Promise<Graph> {
     const wanted: GraphArguments = { compileId, index };
     return (await session.customRequest(GRAPH, wanted)) as Graph;
 }
 
-/** The guards of a compile, as far as it has been traced. */
+/** The guards of a compile; while Dynamo traces, the guards so far. */
 export async function requestGuards(session: DebugSession, compileId: string): Promise<Guards> {
     const wanted: GuardsArguments = { compileId };
     return (await session.customRequest(GUARDS, wanted)) as Guards;
 }
 
-/** Torch's cache entries; from the first such request on calls are counted. */
+/** Torch's cache entries. The first such request starts to count calls. */
 export async function requestEntries(session: DebugSession): Promise<EntriesBody> {
     return (await session.customRequest(ENTRIES, {})) as EntriesBody;
 }
 
-/** Has torch forget an entry, or all of a function; rejects while it is being compiled. */
+/** Removes one cache entry, or all entries of a function; rejects while the function is being compiled. */
 export async function requestForget(session: DebugSession, wanted: ForgetArguments): Promise<ForgetBody> {
     return (await session.customRequest(FORGET, wanted)) as ForgetBody;
 }
 
-/** The compiles that were explored; of one compile with the parts of its stages. */
+/** The explored compiles; if one compile is wanted, also the parts of its stages. */
 export async function requestStages(session: DebugSession, wanted: StagesArguments): Promise<ExploredBody[]> {
     return ((await session.customRequest(STAGES, wanted)) as StagesBody).compiles;
 }
@@ -89,23 +89,23 @@ export async function requestRecordCall(session: DebugSession, wanted: RecordCal
     return (await session.customRequest(RECORD_CALL, wanted)) as RecordCallBody;
 }
 
-/** The newest call that differs when compiled. */
+/** The newest call whose compiled result differs. */
 export async function requestComparison(session: DebugSession): Promise<ComparisonBody> {
     return (await session.customRequest(COMPARISON, {})) as ComparisonBody;
 }
 
-/** Has generated code shown in another form; the stacks of stopped threads change. */
+/** Shows generated code as statements or as instructions. The stacks of stopped threads change. */
 export async function requestListing(session: DebugSession, form: ListingArguments["form"]): Promise<void> {
     const wanted: ListingArguments = { form };
     await session.customRequest(LISTING, wanted);
 }
 
-/** Has generated code run another instruction from its next call on. */
+/** Replaces an instruction of generated code, from its next call on. */
 export async function requestPatch(session: DebugSession, wanted: PatchArguments): Promise<PatchBody> {
     return (await session.customRequest(PATCH, wanted)) as PatchBody;
 }
 
-/** Has all generated code run as Dynamo generated it. */
+/** Reverts all patches of generated code. */
 export async function requestUnpatch(session: DebugSession): Promise<UnpatchBody> {
     const wanted: UnpatchArguments = {};
     return (await session.customRequest(UNPATCH, wanted)) as UnpatchBody;
@@ -116,7 +116,7 @@ export async function requestTensor(session: DebugSession, wanted: TensorArgumen
     return (await session.customRequest(TENSOR, wanted)) as TensorBody;
 }
 
-/** The statements that the trace has visited in which a thread is held. */
+/** The statements that the trace of a held thread has visited. */
 export async function requestTimeline(session: DebugSession, wanted: TimelineArguments): Promise<TimelineBody> {
     return (await session.customRequest(TIMELINE, wanted)) as TimelineBody;
 }
@@ -126,12 +126,12 @@ export async function requestGoTo(session: DebugSession, wanted: GoToSnapshotArg
     await session.customRequest(GO_TO, wanted);
 }
 
-/** Goes back to where something came from; rejects when nothing in the trace is that. */
+/** Goes back to the origin of a variable or node; rejects if the trace has no such statement. */
 export async function requestRunBack(session: DebugSession, wanted: RunBackArguments): Promise<void> {
     await session.customRequest(RUN_BACK, wanted);
 }
 
-/** How the newest trace in which something was changed differs from the program's own. */
+/** The newest changed trace, and how it differs from the program's own. */
 export async function requestWhatIf(session: DebugSession): Promise<WhatIfBody> {
     return (await session.customRequest(WHAT_IF, {})) as WhatIfBody;
 }

@@ -1,6 +1,6 @@
 /**
- * Says what is waited for before the debug server speaks, when that takes long, and lets the user cancel it. From then
- * on the server reports the progress of a start itself, to every client that shows it.
+ * Shows a notification if starting the debug server takes long, and lets the user cancel the start. Once the server
+ * runs, it reports the progress of the start itself.
  */
 
 import * as vscode from "vscode";
@@ -10,7 +10,7 @@ import { DEBUG_TYPE } from "../configuration/options.js";
 const PATIENCE_MILLISECONDS = 2000;
 const TITLE = vscode.l10n.t("torch.compile debugger");
 
-/** Does `work`, which ends early when its signal is aborted; returns undefined when the user has cancelled it. */
+/** Runs `work` with a signal that aborts it. Returns undefined if the user has cancelled. */
 export async function unlessGivenUp<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
     const giveUp = new AbortController();
     const waiting = new Waiting(what, () => { giveUp.abort(); });
@@ -22,7 +22,7 @@ export async function unlessGivenUp<T>(what: string, work: (signal: AbortSignal)
     }
 }
 
-/** A notification that comes when something takes long, and goes with `dispose`. */
+/** A notification that appears after a while, and disappears with `dispose`. */
 class Waiting implements vscode.Disposable {
     private readonly timer: NodeJS.Timeout;
     private over: () => void = () => undefined;

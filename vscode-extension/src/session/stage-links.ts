@@ -1,19 +1,19 @@
-/** Which parts of a compile's stages belong together: what a part was made from, and what was made from it. */
+/** Links each part of a compile's stages with the parts that it was made from, and that were made from it. */
 
 import type { ExploredBody, Part, Place } from "./structures.js";
 
-/** A part of a stage, with the places of its stage's table. */
+/** A part of a stage. Its places are looked up in the table of the stage. */
 export interface LinkedPart {
     id: string;
     stage: string;
     part: Part;
-    /** The user's lines that it computes. */
+    /** The user's lines that the part computes. */
     lines: Place[];
-    /** Those that called them. */
+    /** The lines that called these lines. */
     callers: Place[];
 }
 
-/** Lines of a document that belong to one of the user's lines, by its number among these. */
+/** A range of a document, and the number of the user's line that it belongs to. */
 export interface NumberedRange {
     number: number;
     first: number;
@@ -39,25 +39,25 @@ export class StageLinks {
         }
     }
 
-    /** The parts that a line of the user's became, that of what it calls included. */
+    /** The parts that one of the user's lines became, including the parts of functions that it calls. */
     ofLine(path: string, line: number): LinkedPart[] {
         const isThere = (place: Place): boolean => place.path === path && place.line === line;
         const found = [...this.parts.values()].filter(({ lines, callers }) => lines.some(isThere) || callers.some(isThere));
         return this.known(this.became(found.map(({ id }) => id)));
     }
 
-    /** The part of a stage that a line is in. */
+    /** The part of a stage that contains a line. */
     at(stage: string, line: number): LinkedPart | undefined {
         return [...this.parts.values()].find((each) => each.stage === stage && each.part.first <= line && line <= each.part.last);
     }
 
-    /** What a part was made from, and what was made from it, itself included. */
+    /** The part itself, the parts that it was made from, and the parts that were made from it. */
     counterparts(part: LinkedPart): LinkedPart[] {
         const above = closure([part.id], (id) => this.parts.get(id)?.part.parents ?? []);
         return this.known([...above, ...this.became([part.id])]);
     }
 
-    /** The ranges of a stage by the first of the user's lines that each computes. */
+    /** The ranges of a stage, each numbered by the first user line that it computes. */
     numberedIn(stage: string): NumberedRange[] {
         const inStage = [...this.parts.values()].filter((each) => each.stage === stage);
         return inStage.flatMap(({ part: { first, last }, lines: [line] }) => {
@@ -66,7 +66,7 @@ export class StageLinks {
         });
     }
 
-    /** The lines of one of the user's files that are computed. */
+    /** The lines of a user's file that some part computes. */
     numberedOf(path: string): NumberedRange[] {
         return [...this.numbered()].flatMap(([key, number]) => {
             const [line = "", ...rest] = key.split(":");

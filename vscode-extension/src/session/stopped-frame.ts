@@ -31,7 +31,7 @@ export function countStops(): vscode.Disposable {
     });
 }
 
-/** The selected frame, if its session is one of ours. */
+/** The selected frame, if it belongs to a session of this extension. */
 export function stoppedFrame(): StoppedFrame | undefined {
     const item = vscode.debug.activeStackItem;
     return item instanceof vscode.DebugStackFrame && item.session.type === DEBUG_TYPE
@@ -49,7 +49,7 @@ export async function evaluated(expression: string, frame: StoppedFrame): Promis
     return { ...frame, reference: found.variablesReference };
 }
 
-/** Returns the plain path of a source in an answer: in a remote window VS Code turns such paths into URIs. */
+/** Returns the plain path of a source: in a remote window, VS Code turns the paths of answers into URIs. */
 export function onDisk(path: string): string {
     return path.includes("://") ? vscode.Uri.parse(path).path : path;
 }

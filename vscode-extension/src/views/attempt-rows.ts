@@ -1,9 +1,9 @@
-/** Lists a compile's attempts with their results, without VS Code's API. */
+/** Lists a compile's attempts with their results. Without VS Code's API. */
 
 import { localized } from "../localized.js";
 import type { Compile } from "../session/requests.js";
 
-/** Returns a row for each attempt; none if Dynamo needed only one, whose result is the compile's own. */
+/** Returns a row for each attempt; none if there was only one attempt, because the compile's row has its result. */
 export function attemptRows(compile: Compile): { label: string; result: string }[] {
     const { attempts } = compile;
     return attempts.length < 2

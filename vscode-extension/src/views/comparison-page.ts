@@ -1,4 +1,4 @@
-/** "Open as Table" of the view "Compare": the lines of the call with their numbers, sortable. */
+/** "Open as Table" of the view "Compare": a sortable table of the call's lines with their differences. */
 
 import * as vscode from "vscode";
 
@@ -6,12 +6,12 @@ import type { ComparisonBody } from "../session/requests.js";
 import type { FromComparison, ShownComparison } from "../webview/messages.js";
 import { openPage } from "./page.js";
 
-/** What a comparison found, in one line. */
+/** The result of a comparison, in one line. */
 export function verdictOf(answer: ComparisonBody): string {
     return answer.same ? vscode.l10n.t("Nothing differs") : vscode.l10n.t("Cause: {0}", answer.verdict);
 }
 
-/** The page; it shows the comparison that it was opened for. */
+/** Opens a page for one comparison. Later comparisons do not change this page. */
 export function openComparison(extension: vscode.Uri, answer: ComparisonBody): void {
     const call = vscode.l10n.t("call {0} of {1}", answer.call, answer.function);
     const panel = openPage(extension, "dynamo.comparisonPage", vscode.l10n.t("Compare: {0}", call), "comparison", '<p id="verdict"></p><table id="lines"></table>');

@@ -15,7 +15,7 @@ const ICONS = {
     unknown: new vscode.ThemeIcon("circle-outline"),
 };
 
-/** Lists the verdict, then the lines in the order in which the call runs them. */
+/** Makes the view: the verdict, then the lines in the order in which the call runs them. */
 export function createComparisonView(extension: vscode.Uri, compiles: Compiles): vscode.Disposable {
     let last: ComparisonBody | undefined;
     const open = (): void => {

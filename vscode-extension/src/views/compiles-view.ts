@@ -31,10 +31,10 @@ interface SelectableNode extends TreeNode {
 const LOOK_AGAIN_MILLISECONDS = 100;
 const LOOKS = 20;
 
-/** Makes the view; selecting a compile or one of its graphs selects it for the other views. */
+/** Makes the view. The compile or graph that is selected here is shown in the other views. */
 export function createCompilesView(compiles: Compiles): vscode.Disposable {
     const tree = new PullTree("dynamo.compiles", compiles, async () => (await compiles.all()).map(functionNode));
-    /** While the tree is made anew, VS Code knows that something is selected, but not yet what it is. */
+    /** While the tree is rebuilt, VS Code reports a selection without its node, so look again later. */
     const follow = (looks: number): void => {
         const [node] = tree.view.selection as readonly (SelectableNode | undefined)[];
         if (node?.selection !== undefined) {
@@ -115,7 +115,7 @@ function breakNode(id: string, found: GraphBreak): TreeNode {
     return node;
 }
 
-/** Of a module that FSDP shards: what of it, over how many ranks, and whether it was whole. */
+/** A module that FSDP shards: its parameters, the number of ranks, and whether it was gathered. */
 function shardingNode(id: string, sharding: Sharding): TreeNode {
     const { name, parameters, size, ranks, isGathered, isShardedAgain } = sharding;
     const bytes = size >= 2 ** 20 ? `${(size / 2 ** 20).toFixed(1)} MiB` : `${size} bytes`;

@@ -1,4 +1,4 @@
-/** What happened to a CUDA graph, as a node of the view "Compiles". */
+/** Nodes of the view "Compiles" for events of CUDA graphs. */
 
 import * as vscode from "vscode";
 
@@ -6,7 +6,7 @@ import type { CudaGraph } from "../session/requests.js";
 import { linkTo } from "./links.js";
 import { makeNode, type TreeNode } from "./pull-tree.js";
 
-/** Returns the node, which leads to the line that caused it. */
+/** Returns a node that links to the line that caused the event. */
 export function cudaGraphNode(id: string, met: CudaGraph): TreeNode {
     const times = met.times === undefined ? "" : ` (${met.times} times)`;
     const node = makeNode(id, vscode.l10n.t("CUDA graph {0}{1}", met.outcome, times), "vm-active", { description: met.text ?? "" });

@@ -1,4 +1,4 @@
-/** The view "Cache": torch's cache entries of each function, opened as documents, and forgotten. */
+/** The view "Cache": lists torch's cache entries of each function, opens them as documents, and removes them. */
 
 import * as vscode from "vscode";
 
@@ -12,7 +12,7 @@ import { ReadOnlyTexts } from "./read-only-texts.js";
 
 const SHOW = "dynamo.showCacheText";
 
-/** What a node can have forgotten. */
+/** A node of a cache entry or function that can be removed from torch's cache. */
 interface ForgettableNode extends TreeNode {
     forgets?: ForgetArguments;
 }

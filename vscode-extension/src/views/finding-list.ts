@@ -1,12 +1,12 @@
-/** Lists what a session's compiles report about lines, without VS Code's API. */
+/** Lists the findings of a session's compiles, each with its line. Without VS Code's API. */
 
 import type { Compile, CompiledFunction, CudaGraph, Place } from "../session/requests.js";
 import { localized } from "../localized.js";
 
-/** What a side bar of usual width shows of a row, beside the name of a file. */
+/** How many characters of a row a side bar of usual width shows, beside the name of a file. */
 const MOST_CHARACTERS = 40;
 
-/** Something about a line of the user's program. */
+/** A fact about a line of the user's program, such as a graph break. */
 export interface Finding {
     /** "Graph break: Data-dependent branching" */
     title: string;
@@ -14,7 +14,7 @@ export interface Finding {
     details: string[];
     place: Place;
     severity: "error" | "warning" | "info";
-    /** Whether it comes from a record, so that the language server can try its fixes. */
+    /** Whether the finding comes from a record, so that the language server can try its fixes. */
     isRecorded: boolean;
     /** The lines that may set the value that changed. */
     setAt?: Place[];
@@ -35,7 +35,7 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
     }
     for (const failure of compile.failures ?? []) {
         const { valueThen, valueNow } = failure;
-        // As a record says it: what both report is shown once.
+        // In the words of a record: a finding that both report is then shown once.
         const values = valueThen === undefined || valueNow === undefined ? undefined : localized("A guard of [{0}] failed (then {1}, now {2})", failure.compileId, valueThen, valueNow);
         add(localized("Recompiled: {0}", failure.text ?? failure.expression), failure.place, "warning", [values, failure.hint]);
     }
@@ -51,7 +51,7 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
     return found;
 }
 
-/** Returns each finding once: the first of those with one title and one line has the details of all. */
+/** Merges findings with the same title and line: the first one gets the details of all. */
 export function merged(findings: readonly Finding[]): Finding[] {
     const known = new Map<string, Finding>();
     for (const finding of findings) {
@@ -72,8 +72,8 @@ export function merged(findings: readonly Finding[]): Finding[] {
 }
 
 /**
- * Splits a title into its kind and its cause. A row of a side bar has room for the cause alone, which is cut between
- * words if it is long.
+ * Splits a title into its kind and its cause. A row of the side bar has room only for the cause. A long cause is cut
+ * off between words.
  */
 export function shortTitle(title: string): { kind: string; cause: string } {
     const [, kind = "", whole = title] = /^([A-Z][\w ]*): (.+)/.exec(title) ?? [];
@@ -86,7 +86,7 @@ export function shortTitle(title: string): { kind: string; cause: string } {
     return { kind, cause: `${whole.slice(0, end)}…` };
 }
 
-/** Returns what happened to CUDA graphs, without plain recordings and what only follows from a skipped forward. */
+/** Returns the costly events of CUDA graphs: no plain recordings, and no consequences of a skipped forward pass. */
 function costlyCudaGraphs(compile: Compile): CudaGraph[] {
     return (compile.cudaGraphs ?? []).filter((met) => met.outcome !== "recorded" && met.cause !== "forward");
 }

@@ -1,6 +1,6 @@
 /**
- * The view "Findings": what breaks, recompiles, fails or differs, each at its line with its cause and its fixes.
- * Findings come from the language server's diagnostics and from the debug session that is followed.
+ * The view "Findings": graph breaks, recompiles, failures and differences, each with its line, cause and fixes. They
+ * come from the language server's diagnostics and from the debug session that the views follow.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -18,17 +18,17 @@ import { recordedFindings } from "./recorded-findings.js";
 
 const QUIET_MILLISECONDS = 120;
 
-/** What the descriptions of stops at wrong values begin with. */
+/** The beginning of a stop's description at a wrong value. */
 const WRONG = /^(NaN|Inf|Mismatch)/;
 
-/** Node of a finding; `finding` is what its inline commands act on. */
+/** The node of a finding, for the node's inline commands. */
 interface FindingNode extends TreeNode {
     finding?: Finding;
 }
 
 /**
- * Makes the view and registers `dynamo.tryFindingFixes`, which tries the fixes of a node's line, and
- * `dynamo.stopWhereFindingIsSet`, which sets breakpoints where the value is set that changed.
+ * Makes the view. Registers `dynamo.tryFindingFixes`, which tries the fixes of a node's line, and
+ * `dynamo.stopWhereFindingIsSet`, which sets breakpoints at the lines that set the changed value.
  */
 export function createFindingsView(compiles: Compiles): vscode.Disposable {
     const findings = new Findings(compiles);
@@ -52,7 +52,7 @@ export function createFindingsView(compiles: Compiles): vscode.Disposable {
     );
 }
 
-/** Knows the findings of now. Fires when they may have changed. */
+/** The present findings. Fires an event when they may have changed. */
 class Findings implements vscode.Disposable {
     private readonly changed = new vscode.EventEmitter<void>();
     private readonly registrations: vscode.Disposable[];
@@ -98,7 +98,7 @@ class Findings implements vscode.Disposable {
         vscode.Disposable.from(...this.registrations, this.changed).dispose();
     }
 
-    /** Findings of the session first: they are newer than a record. A session that cannot answer has none. */
+    /** All findings: first those of the session (none if it fails to answer), which are newer than those of a record. */
     async all(): Promise<Finding[]> {
         const functions = await this.compiles.all().catch(() => []);
         const ofSession = functions.flatMap((compiled) =>
@@ -107,7 +107,7 @@ class Findings implements vscode.Disposable {
         return merged([...this.stopped, ...ofSession, ...recordedFindings()]);
     }
 
-    /** Keeps a stop at a NaN or at a line that differs from eager. */
+    /** Keeps a finding for a stop at a NaN or at a line that differs from eager. */
     private async note(session: vscode.DebugSession, body: DebugProtocol.StoppedEvent["body"]): Promise<void> {
         const wanted: DebugProtocol.StackTraceArguments = { threadId: body.threadId ?? 0, levels: 1 };
         const answer = (await session.customRequest("stackTrace", wanted)) as DebugProtocol.StackTraceResponse["body"];

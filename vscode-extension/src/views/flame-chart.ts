@@ -1,4 +1,4 @@
-/** The page that `dynamo-dap profile --html` writes, in an editor: places in it lead to the user's lines. */
+/** Shows the page of `dynamo-dap profile --html` in an editor. A click on a place opens the user's line. */
 
 import { readFile } from "node:fs/promises";
 import * as vscode from "vscode";
@@ -8,7 +8,7 @@ import { openPlace } from "./links.js";
 
 /** Opens the page at `path`. */
 export async function openFlameChart(path: string): Promise<void> {
-    // The page allows its own script and nothing else, whatever the program's names are.
+    // The page's own policy allows only its own script, so names from the program cannot run code.
     const options = { enableScripts: true, retainContextWhenHidden: true, localResourceRoots: [] };
     const panel = vscode.window.createWebviewPanel("dynamo.flameChart", vscode.l10n.t("Compile time"), vscode.ViewColumn.Active, options);
     panel.webview.onDidReceiveMessage(async (message: unknown) => {

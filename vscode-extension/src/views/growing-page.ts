@@ -1,12 +1,12 @@
-/** Follows a page that another one replaces, such as that of the first part of a large trace log. Without VS Code's API. */
+/** Follows a page whose file is replaced later, such as that of a trace log's first part. Without VS Code's API. */
 
 import { readFile } from "node:fs/promises";
 
-/** By this a browser loads the page of a part again and again, which a webview cannot. */
+/** Makes a browser reload the page of a part every 5 seconds. A webview cannot reload. */
 const RELOAD = "<meta http-equiv='refresh' content='5'>";
 const MILLISECONDS = 1000;
 
-/** Shows the page now, and the page of the whole when it has replaced this one. Returns what ends this. */
+/** Shows the page now, and again each time its file changes, until it is complete. Returns a function that stops this. */
 export async function followPage(path: string, show: (html: string) => void): Promise<() => void> {
     let timer: NodeJS.Timeout | undefined;
     let shown = "";

@@ -3,8 +3,8 @@
 import type { Guard } from "../session/requests.js";
 
 /**
- * Neighbours of the same type, on the same source, from the same line make one group: for a tensor torch checks, besides
- * the tensor itself, that half a dozen attributes are not there.
+ * Groups neighbouring checks of the same type, source and line. For a tensor, torch checks the tensor itself, and also
+ * that half a dozen attributes are absent.
  */
 export function groupedGuards(guards: readonly Guard[]): [Guard, ...Guard[]][] {
     const groups: [Guard, ...Guard[]][] = [];

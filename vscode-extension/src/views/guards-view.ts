@@ -8,7 +8,7 @@ import { linkTo } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
 import { groupedGuards } from "./guard-groups.js";
 
-/** The guards, each with its type and a link to the line that caused it; those without a line, Dynamo's own, come last. */
+/** Lists the guards, each with its type and a link to the line that caused it. Dynamo's own guards come last. */
 export function createGuardsView(compiles: Compiles): PullTree {
     return new PullTree("dynamo.guards", compiles, async (view) => {
         const title = await compiles.title();
@@ -20,7 +20,7 @@ export function createGuardsView(compiles: Compiles): PullTree {
     });
 }
 
-/** A guard in plain words; several checks of one guard below the first, which says the most. */
+/** A guard in plain words. If it has several checks, the first one, which says the most, contains the others. */
 function groupNode(group: [Guard, ...Guard[]], index: number): TreeNode {
     const [first] = group;
     if (group.length === 1) {

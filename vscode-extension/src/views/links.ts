@@ -1,4 +1,4 @@
-/** How tree items point to a place in the user's code. */
+/** Links tree items to places in the user's code. */
 
 import { basename } from "node:path";
 import * as vscode from "vscode";

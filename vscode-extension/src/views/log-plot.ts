@@ -32,7 +32,7 @@ export function registerLogPlot(extension: vscode.Uri, logged: LoggedValues): vs
     return vscode.Disposable.from(
         vscode.commands.registerCommand("dynamo.plotLogMessages", open),
         logged.onDidChange(() => {
-            // A message may be printed a thousand times a second.
+            // Collect changes, since a log message may be printed a thousand times a second.
             timer ??= panel === undefined ? undefined : setTimeout(say, QUIET_MILLISECONDS);
         }),
         new vscode.Disposable(() => {

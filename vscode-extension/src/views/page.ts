@@ -1,11 +1,11 @@
-/** The HTML of the extension's own pages. They run their bundled scripts and nothing else. */
+/** The HTML of the extension's own pages, which run only their bundled scripts. */
 
 import { randomBytes } from "node:crypto";
 import * as vscode from "vscode";
 
 let lastColumn: vscode.ViewColumn | undefined;
 
-/** Makes a panel beside the editor, where the last one is, whose page is `body` with the bundle `name`. */
+/** Opens a panel beside the editor, in the group of the last panel. Its page is `body` with the bundled script `name`. */
 export function openPage(extension: vscode.Uri, viewType: string, title: string, name: string, body: string): vscode.WebviewPanel {
     const out = vscode.Uri.joinPath(extension, "out");
     const options = { enableScripts: true, retainContextWhenHidden: true, localResourceRoots: [out] };
@@ -38,7 +38,7 @@ ${body}
     return panel;
 }
 
-/** The translations of the user's language; none for English. In a script's text, "<" must not end it. */
+/** The translations of the user's language as a script; none for English. Escapes "<", which could end the script. */
 function translations(): string {
     return JSON.stringify(vscode.l10n.bundle ?? {}).replaceAll("<", "\\u003c");
 }

@@ -1,4 +1,4 @@
-/** A tree view that asks for its roots whenever what it shows changed, and shows a failure as the view's message. */
+/** A tree view that requests its roots again after each change. If the request fails, the view shows the message. */
 
 import * as vscode from "vscode";
 
@@ -9,7 +9,7 @@ export interface TreeNode {
     parent?: TreeNode;
 }
 
-/** What a view shows. */
+/** The source of a view's contents. */
 interface Changing {
     onDidChange: vscode.Event<void>;
 }
@@ -18,7 +18,7 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
     readonly view: vscode.TreeView<TreeNode>;
     readonly onDidChangeTreeData: vscode.Event<void>;
     private readonly forgetting: vscode.Disposable;
-    /** Of the present state: VS Code may ask again while it is notified, and takes no other nodes of the same ids then. */
+    /** The roots of the present state. After a change, VS Code may ask twice, and needs the same nodes both times. */
     private asked: Promise<TreeNode[]> | undefined;
 
     constructor(
@@ -65,7 +65,7 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
     }
 }
 
-/** An item with an icon, a description and a tooltip. Nodes with children start open or closed as `open` says. */
+/** Makes an item with an icon, a description and a tooltip. With `open`, its children are shown at first. */
 export function makeNode(
     id: string,
     label: string,

@@ -1,4 +1,4 @@
-/** Texts that are opened beside the editor, read-only, and can still be read when the session has ended. */
+/** Opens read-only texts beside the editor, which stay readable after the end of the session. */
 
 import * as vscode from "vscode";
 
@@ -21,15 +21,15 @@ export class ReadOnlyTexts implements vscode.TextDocumentContentProvider, vscode
         return this.texts.get(uri.path) ?? "";
     }
 
-    /** Opens a text under a name, whose ending determines the language. */
+    /** Opens a text under a name. The name's ending selects the language. */
     async show(name: string, text: string): Promise<void> {
         await vscode.window.showTextDocument(this.add(name, text), { preview: true, viewColumn: vscode.ViewColumn.Beside });
     }
 
-    /** Returns where VS Code reads a text, also in a diff editor. */
+    /** Adds a text and returns its URI, which a diff editor can read, too. */
     add(name: string, text: string): vscode.Uri {
         this.opened += 1;
-        // The last part of the path is the title; compiles have a slash in their ids.
+        // The last part of the path is the title. It must not contain the slash of a compile's id.
         const uri = vscode.Uri.from({ scheme: this.scheme, path: `/${this.opened}/${name.replaceAll("/", "∕")}` });
         this.texts.set(uri.path, text);
         for (const old of [...this.texts.keys()].slice(0, -MOST_KEPT)) {

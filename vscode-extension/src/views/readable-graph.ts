@@ -17,7 +17,7 @@ export function registerReadableGraph(compiles: Compiles): vscode.Disposable {
     );
 }
 
-/** The graph of a frame is the document of its scope `Graph` (traced so far) or `Compiled Graph` (about to run). */
+/** Opens the document of the frame's scope `Graph` (traced so far) or `Compiled Graph` (about to run). */
 async function openGraphOfFrame(): Promise<void> {
     const item = vscode.debug.activeStackItem;
     if (!(item instanceof vscode.DebugStackFrame) || item.session.type !== DEBUG_TYPE) {
@@ -37,7 +37,7 @@ async function open(source: DebugProtocol.Source | undefined, session: vscode.De
     if (source === undefined || session === undefined) {
         throw new Error(vscode.l10n.t("the graph is empty, or the session has ended."));
     }
-    // Without a path the document would have no name.
+    // VS Code takes the document's name from the path.
     const named = { ...source, path: source.path ?? source.name ?? "graph" };
     const document = await vscode.workspace.openTextDocument(vscode.debug.asDebugSourceUri(named, session));
     await vscode.window.showTextDocument(document, { preview: true, viewColumn: vscode.ViewColumn.Beside });

@@ -1,4 +1,4 @@
-/** What the newest records report, read from the language server's diagnostics. */
+/** Reads the findings of the newest records from the language server's diagnostics. */
 
 import * as vscode from "vscode";
 
@@ -8,7 +8,7 @@ import { placeText } from "./links.js";
 
 const SOURCE = "torch.compile";
 
-/** What the server's texts about lines that set a changed value begin with. */
+/** The beginning of the server's message at a line that may set a changed value. */
 const SETS = /^may set\b/;
 
 const SEVERITIES = {
@@ -22,7 +22,7 @@ const SEVERITIES = {
 export function recordedFindings(): Finding[] {
     return vscode.languages.getDiagnostics().flatMap(([uri, diagnostics]) =>
         diagnostics
-            // Lines that were never traced are greyed in the editor; they are not a problem.
+            // Without the lines that were never traced: the editor shows them faded, and they are not a problem.
             .filter(({ source, tags }) => source === SOURCE && !tags?.includes(vscode.DiagnosticTag.Unnecessary))
             .map((diagnostic): Finding => {
                 const [title = "", ...details] = diagnostic.message.split("\n");

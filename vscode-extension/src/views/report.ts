@@ -1,4 +1,4 @@
-/** The command "Open Report": the page of the newest record in an editor. The language server writes the page. */
+/** The command "Open Report": shows the page of the newest record, which the language server writes. */
 
 import * as vscode from "vscode";
 
@@ -19,7 +19,7 @@ async function openReport(): Promise<void> {
     }
     const path = await vscode.commands.executeCommand<string | null>(WRITE_REPORT);
     if (path !== null) {
-        // The page allows its own scripts and nothing else, whatever is in the record.
+        // The page's own policy allows only its own scripts, so texts of the record cannot run code.
         const options = { enableScripts: true, enableFindWidget: true, retainContextWhenHidden: true, localResourceRoots: [] };
         const panel = vscode.window.createWebviewPanel("dynamo.report", vscode.l10n.t("torch.compile report"), vscode.ViewColumn.Active, options);
         const stop = await followPage(path, (html) => {

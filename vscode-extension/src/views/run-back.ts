@@ -1,4 +1,4 @@
-/** "Run Back": from a variable of a held trace, or a node of its graph, to the statement that it came from. */
+/** "Go Back to …": goes from a variable of a held trace, or a node of its graph, to the statement that it came from. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
@@ -10,7 +10,7 @@ import type { TreeNode } from "./pull-tree.js";
 
 type Origin = NonNullable<RunBackArguments["to"]>;
 
-/** Registers `dynamo.runBackToBound` and the other commands of a variable, and `dynamo.runBackToMade` (of a node). */
+/** Registers `dynamo.runBackToBound` and the other commands for variables, and `dynamo.runBackToMade` for nodes. */
 export function registerRunBack(): vscode.Disposable {
     const ofVariable = (command: string, to: Origin): vscode.Disposable =>
         vscode.commands.registerCommand(command, ({ variable }: { variable: DebugProtocol.Variable }) => runBack(variable.name, to));
@@ -23,7 +23,7 @@ export function registerRunBack(): vscode.Disposable {
     );
 }
 
-/** That something came from nowhere in the trace is an answer, too. */
+/** Goes back. If the trace has no such statement, shows that as information. */
 async function runBack(name: string, to: Origin): Promise<void> {
     const frame = stoppedFrame();
     try {

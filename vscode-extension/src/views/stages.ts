@@ -7,7 +7,7 @@ import type { ExploredStages } from "../session/explored-stages.js";
 import type { StageBody } from "../session/requests.js";
 import { errorText } from "../session/stopped-frame.js";
 
-/** Stages that are opened first, and where: beside the user's own file. */
+/** The stages that "Explore Stages" opens, and their columns beside the user's file. */
 const OPENED_FIRST: [string, vscode.ViewColumn][] = [
     ["dynamo", vscode.ViewColumn.Two],
     ["forward-kernels", vscode.ViewColumn.Three],
@@ -38,12 +38,12 @@ async function openFirst(stages: ExploredStages): Promise<void> {
             await show(stages.address(stage.source), column);
         }
     }
-    // Last, so that the cursor is in it.
+    // The user's file comes last, so that it gets the focus.
     const editor = await show(vscode.Uri.file(explored.place.path), vscode.ViewColumn.One);
     selectLineWithKernel(stages, editor);
 }
 
-/** Moves the cursor to the first line that a kernel computes, unless it is in a line with counterparts: they light up. */
+/** Moves the cursor to the first line that a kernel computes, unless the cursor's line already has counterparts. */
 function selectLineWithKernel(stages: ExploredStages, editor: vscode.TextEditor): void {
     const counterparts = (line: number): string[] => (stages.find(editor.document, line + 1)?.counterparts ?? []).map(({ stage }) => stage);
     const lines = Array.from({ length: editor.document.lineCount }, (_, line) => line);

@@ -1,4 +1,4 @@
-/** What the page of a tensor consists of; its script fills it. */
+/** The elements of a tensor's page, which the page's script fills. */
 
 import * as vscode from "vscode";
 

@@ -1,6 +1,7 @@
 /**
- * "View Tensor": a page with the elements, statistics, histogram and picture of a tensor, from the Variables pane or by an
- * expression. It asks the program for what it shows, and at the next stop, for the tensor of the same expression.
+ * "View Tensor": a page with the elements, statistics, histogram and picture of a tensor, chosen in the Variables pane
+ * or by an expression. The page requests only the parts that it shows. At the next stop it evaluates the expression
+ * again.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -13,7 +14,7 @@ import type { ToExtension, ToPage } from "../webview/messages.js";
 import { openPage } from "./page.js";
 import { tensorPage } from "./tensor-page.js";
 
-/** What VS Code gives to a command in the menu of a variable. */
+/** The argument of a command in the menu of a variable. */
 interface VariableInMenu {
     sessionId: string | undefined;
     variable: DebugProtocol.Variable;
@@ -46,7 +47,7 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
         title: vscode.l10n.t("View Tensor"),
         prompt: vscode.l10n.t("An expression in the selected frame"),
         value: selected,
-        // A page that was open before may take the focus back late, which would close the box.
+        // An open page may take the focus back late, which must not close this box.
         ignoreFocusOut: true,
     });
     if (expression?.trim()) {
@@ -71,7 +72,7 @@ class TensorViewer {
     private readonly panel: vscode.WebviewPanel;
     private readonly registrations: vscode.Disposable[];
 
-    /** `expression` gives the tensor again at the next stop; undefined when nothing does. */
+    /** `expression` is evaluated at the next stop; undefined if no expression gives this tensor. */
     constructor(
         extension: vscode.Uri,
         private readonly name: string,
@@ -111,7 +112,7 @@ class TensorViewer {
         }
     }
 
-    /** The thread has gone on, or another frame was chosen: the name may mean another tensor there, or nothing. */
+    /** Updates the page after a step or in another frame, where the expression may give another tensor, or none. */
     private async follow(item: vscode.DebugThread | vscode.DebugStackFrame | undefined): Promise<void> {
         const frame = stoppedFrame();
         const { session, frameId, stop } = this.viewed;

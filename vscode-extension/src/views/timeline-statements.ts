@@ -1,4 +1,4 @@
-/** The statements of a timeline as the nodes of a tree, with their text, which is read from the files. */
+/** Makes tree nodes from the statements of a timeline, with the statements' text from the source files. */
 
 import { readFile } from "node:fs/promises";
 import * as vscode from "vscode";
@@ -12,7 +12,7 @@ const BREAKPOINT = new vscode.ThemeIcon("debug-breakpoint", new vscode.ThemeColo
 
 interface Statement {
     entry: TimelineEntry;
-    /** Of the whole timeline, from 1. */
+    /** Its number in the whole timeline, from 1. */
     number: number;
     below: Statement[];
 }
@@ -22,7 +22,7 @@ interface Shown {
     current?: { node: TreeNode; number: number };
 }
 
-/** The statements of a part of a timeline, those of a function that was inlined below its call. */
+/** The statements of a part of a timeline. Those of an inlined function are children of its call. */
 export async function statementNodes(body: TimelineBody): Promise<Shown> {
     const start = body.start ?? 0;
     const code = await linesOf(new Set(body.entries.map((entry) => entry.path)));
@@ -52,7 +52,7 @@ export async function statementNodes(body: TimelineBody): Promise<Shown> {
     return { ...shown, nodes: [...moreNodes("before", start), ...nodes, ...moreNodes("after", after)] };
 }
 
-/** Each statement below the one that called its function. */
+/** Nests each statement below the statement that called its function. */
 function nested(entries: TimelineEntry[], start: number): Statement[] {
     const roots: Statement[] = [];
     const callers: Statement[] = [];
@@ -76,7 +76,7 @@ function moreNodes(where: "before" | "after", count: number): TreeNode[] {
     return [node];
 }
 
-/** The lines of files that can be read. */
+/** The lines of those files that can be read. */
 async function linesOf(paths: Set<string>): Promise<Map<string, string[]>> {
     const read = async (path: string): Promise<[string, string[]]> => {
         const text = await readFile(path, "utf8").catch(() => "");

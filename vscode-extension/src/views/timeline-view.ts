@@ -1,6 +1,6 @@
 /**
- * The view "Timeline": the statements that the trace has visited in which the selected thread is held, those of a function
- * that was inlined below its call. A click goes to one; the view follows every stop.
+ * The view "Timeline": the statements that the trace of the selected thread has visited. Statements of an inlined
+ * function are children of its call. A click on a statement goes there. The view follows every stop.
  */
 
 import * as vscode from "vscode";
@@ -17,7 +17,7 @@ const QUIET_MILLISECONDS = 80;
 const PAGE = 400;
 const MORE = 5;
 
-/** Whose past is shown. */
+/** The thread whose history is shown. */
 interface Held {
     session: vscode.DebugSession;
     threadId: number;
@@ -68,11 +68,11 @@ class Timeline implements vscode.Disposable {
         vscode.Disposable.from(...this.registrations, this.changed).dispose();
     }
 
-    /** The statements at the depth of the outermost function; rejects where there is no past. */
+    /** The statements of the outermost function; rejects if there is no history. */
     async roots(view: vscode.TreeView<TreeNode>): Promise<TreeNode[]> {
         view.description = "";
         const item = vscode.debug.activeStackItem;
-        // The thread is selected, without a frame, while it runs.
+        // While a thread runs, the active item is the thread, without a frame.
         this.held = item instanceof vscode.DebugStackFrame && item.session.type === DEBUG_TYPE ? item : undefined;
         if (this.held === undefined) {
             return [];
@@ -81,7 +81,7 @@ class Timeline implements vscode.Disposable {
         const { nodes, current } = await statementNodes(body);
         if (current !== undefined) {
             view.description = `${current.number} of ${body.total}`;
-            // The view learns of the nodes when this has returned.
+            // Later, because the view knows the nodes only after this function has returned.
             setTimeout(() => void reveal(view, current.node));
         }
         return nodes;
@@ -103,10 +103,10 @@ class Timeline implements vscode.Disposable {
     }
 }
 
-/** A view that is folded stays so. */
+/** Selects a node in the view. A collapsed view stays collapsed. */
 async function reveal(view: vscode.TreeView<TreeNode>, node: TreeNode): Promise<void> {
     if (view.visible) {
-        // The next stop may have come meanwhile, with other nodes.
+        // Fails if the next stop has replaced the nodes meanwhile.
         await Promise.resolve(view.reveal(node, { select: true, focus: false })).catch(() => undefined);
     }
 }

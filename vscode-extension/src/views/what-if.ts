@@ -1,4 +1,4 @@
-/** "What if": the graph of a trace that the debugger changed beside the program's own, and the call that keeps it. */
+/** "What if": compares the graph of a changed trace with the program's own, and lets the call run the changed graph. */
 
 import * as vscode from "vscode";
 
@@ -11,7 +11,7 @@ import { ReadOnlyTexts } from "./read-only-texts.js";
 const SCHEME = "dynamo-what-if";
 const COMPARE = vscode.l10n.t("Compare");
 
-/** Registers `dynamo.compareWhatIf` and `dynamo.keepWhatIf`. What was compared can be read when the program has ended. */
+/** Registers `dynamo.compareWhatIf` and `dynamo.keepWhatIf`. A comparison stays readable after the end of the program. */
 export function registerWhatIf(): vscode.Disposable {
     const graphs = new Graphs();
     return vscode.Disposable.from(
@@ -30,7 +30,7 @@ class Graphs {
     readonly texts = new ReadOnlyTexts(SCHEME);
     private newest: WhatIfBody | undefined;
 
-    /** Reports that a trace with changes is over. */
+    /** Reports the end of a changed trace. */
     async report(body: WhatIfBody): Promise<void> {
         this.newest = body;
         const text = body.difference === undefined
@@ -41,7 +41,7 @@ class Graphs {
         }
     }
 
-    /** Opens both graphs of the newest one: of a trace that is held, as far as it is. */
+    /** Opens both graphs of the newest changed trace. If that trace is held, its graph is the graph so far. */
     async compare(): Promise<void> {
         const session = vscode.debug.activeDebugSession;
         try {

@@ -1,4 +1,4 @@
-/** Asks the extension for parts of the tensor, one after the other. */
+/** Requests parts of the tensor from the extension. */
 
 import type { TensorBody } from "../session/structures.js";
 import type { ToExtension, ToPage, Wanted } from "./messages.js";
@@ -14,7 +14,7 @@ const vscode = acquireVsCodeApi();
 const waiting = new Map<number, Waiting>();
 let last = 0;
 
-/** The part of the tensor; rejects with a readable text. */
+/** Requests a part of the tensor; rejects with a readable text. */
 export function ask(wanted: Wanted): Promise<TensorBody> {
     last += 1;
     const id = last;
@@ -22,7 +22,7 @@ export function ask(wanted: Wanted): Promise<TensorBody> {
     return new Promise((resolve, reject) => waiting.set(id, { resolve, reject }));
 }
 
-/** Takes what the extension says: answers here, the rest by `take`. */
+/** Receives the extension's messages. Answers go to their requests, all others to `take`. */
 export function listen(take: (message: ToPage) => void): void {
     window.addEventListener("message", ({ data }: MessageEvent<ToPage>) => {
         if (data.kind === "answer") {
@@ -38,7 +38,7 @@ export function listen(take: (message: ToPage) => void): void {
     vscode.postMessage({ kind: "ready" });
 }
 
-/** What goes wrong, as text. */
+/** The text of an error. */
 export function textOf(problem: unknown): string {
     return problem instanceof Error ? problem.message : String(problem);
 }

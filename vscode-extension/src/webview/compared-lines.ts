@@ -1,4 +1,4 @@
-/** The columns of a compared call: what they show of a line, and how they sort lines. Knows nothing of the page. */
+/** The columns of a compared call: the text that they show for a line, and their sort keys. Knows nothing of the page. */
 
 import type { ComparedLine, Deviation } from "../session/structures.js";
 import { localized } from "../localized.js";
@@ -15,7 +15,7 @@ export interface Column {
     text: (line: ComparedLine) => string;
 }
 
-/** What is unknown comes last; an Inf or NaN on one side, which has no largest difference, is above any number. */
+/** The sort key of a difference. An Inf or NaN on one side is larger than any number; unknown differences come last. */
 function sizeOf(deviation: Deviation | undefined, part: "largest" | "rmse"): number | undefined {
     return deviation?.largest === undefined ? deviation && Infinity : deviation[part];
 }
@@ -38,13 +38,13 @@ export const COLUMNS: Column[] = [
     numeric(localized("Gradient"), localized("Largest difference of the line's gradients"), (line) => line.gradient, "largest"),
 ];
 
-/** Whether results of a line differ. A line that only tracing computes, such as one about sizes, has none to compare. */
+/** Whether results of a line differ. A line that runs only during tracing, such as a line about sizes, has no results. */
 export function outcomeOf({ compiled, dynamo, gradient }: ComparedLine): "differs" | "same" | "unknown" {
     const known = [compiled, dynamo, gradient].filter((each) => each !== undefined);
     return known.length === 0 ? "unknown" : known.every((each) => each.same) ? "same" : "differs";
 }
 
-/** The lines in the order of a column; those of one rank stay as the call runs them. */
+/** Sorts the lines by a column. Lines with equal keys keep the order in which the call runs them. */
 export function sortedLines(lines: readonly ComparedLine[], { key }: Column, isRising: boolean): ComparedLine[] {
     return [...lines].sort((one, other) => (isRising ? 1 : -1) * compared(key(one), key(other)));
 }

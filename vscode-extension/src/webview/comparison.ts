@@ -1,4 +1,4 @@
-/** The page of a compared call: a table of its lines, which a click on a heading sorts. Runs in a webview of VS Code. */
+/** The page of a compared call: a table of its lines; a click on a heading sorts. Runs in a webview of VS Code. */
 
 import "./translation.js";
 
@@ -14,7 +14,7 @@ let shown: ShownComparison = { title: "", lines: [] };
 let sorted: Column | undefined;
 let isRising = false;
 
-/** The columns that have something to show. */
+/** The columns that are not empty. */
 function columns(): Column[] {
     return COLUMNS.filter((column) => shown.lines.some((line) => column.text(line) !== ""));
 }

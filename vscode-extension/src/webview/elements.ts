@@ -1,4 +1,4 @@
-/** Makes elements of the page. Texts are never taken for HTML. */
+/** Makes elements of the page. Never interprets a text as HTML. */
 
 type Attributes = Record<string, string | number | boolean>;
 
@@ -11,7 +11,7 @@ export function byId(id: string): HTMLElement {
     return found;
 }
 
-/** The field of the page with an id, in which a person types, chooses or ticks. */
+/** The input field or selection box of the page with an id. */
 export function field(id: string): HTMLInputElement | HTMLSelectElement {
     const found = byId(id);
     if (found instanceof HTMLInputElement || found instanceof HTMLSelectElement) {
@@ -26,7 +26,7 @@ export function isTicked(id: string): boolean {
     return found instanceof HTMLInputElement && found.checked;
 }
 
-/** A new element with attributes and what is in it. */
+/** Makes an element with attributes and children. */
 export function make<K extends keyof HTMLElementTagNameMap>(
     name: K,
     attributes: Attributes = {},

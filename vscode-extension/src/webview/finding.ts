@@ -5,7 +5,7 @@ import { localized } from "../localized.js";
 import { byId, field } from "./elements.js";
 import type { Wanted } from "./messages.js";
 
-/** `askFor` searches; `goTo` shows an element by its index. */
+/** Registers the search box. `askFor` searches; `goTo` shows the element at an index. */
 export function searchBy(askFor: (wanted: Wanted) => Promise<TensorBody>, goTo: (index: number[]) => void): void {
     let after = -1;
     const find = field("find");
@@ -26,7 +26,7 @@ export function searchBy(askFor: (wanted: Wanted) => Promise<TensorBody>, goTo: 
                     goTo(match.index);
                 }
             },
-            () => undefined,  // The page says why.
+            () => undefined,  // The page shows the reason.
         );
     });
 }

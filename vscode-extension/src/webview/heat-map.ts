@@ -1,6 +1,6 @@
 /**
- * Draws heat maps and images. A canvas does it, not the charting library: a picture of a million points is one call, and
- * each point keeps its own colour, however the picture is scaled.
+ * Draws heat maps and images. Uses a canvas, not the charting library: one call draws a million points, and each point
+ * keeps its color at any scale.
  */
 
 import type { TensorBody } from "../session/structures.js";
@@ -14,14 +14,14 @@ const HIGHEST = 252;
 const NEGATIVE_INF = 253;
 const POSITIVE_INF = 254;
 const MARKS: Record<number, Colour> = { [NEGATIVE_INF]: [0, 200, 255], [POSITIVE_INF]: [255, 150, 0], 255: [255, 0, 255] };
-/** From low to high, as people with any colour vision distinguish them (viridis). */
+/** Colors from low to high that people with any colour vision can distinguish (viridis). */
 const RISING: Colour[] = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
-/** With zero in the middle: from blue over grey to red. */
+/** Colors for a scale with zero in the middle: from blue over grey to red. */
 const AROUND_ZERO: Colour[] = [[33, 102, 172], [103, 169, 207], [221, 221, 221], [239, 138, 98], [178, 24, 43]];
 
 export type Chosen = (tile: number, row: number, column: number) => void;
 
-/** Draws a picture into `#picture`; `chosen` is called with the place that is clicked. */
+/** Draws a picture into `#picture`. Calls `chosen` with the position of a click. */
 export function drawPicture(picture: Picture, isImage: boolean, chosen: Chosen): void {
     const bytes = Uint8Array.from(atob(picture.data), (letter) => letter.charCodeAt(0));
     const palette = paletteOf(picture.low, picture.high);
@@ -70,7 +70,7 @@ function pointOf(isImage: boolean, isSampled: boolean | undefined, rows: number,
 function canvasOf(points: Uint8ClampedArray<ArrayBuffer>, { width, height }: Picture, isImage: boolean): HTMLCanvasElement {
     const label = isImage ? localized("Image, {0} × {1} points", height, width) : localized("Heat map, {0} × {1} points", height, width);
     const canvas = make("canvas", { width, height, role: "img", "aria-label": label });
-    // A narrow one must be visible, too.
+    // Limit the ratio, so that a narrow picture stays visible.
     canvas.style.aspectRatio = String(Math.min(Math.max(width / height, 1 / 8), 8));
     canvas.getContext("2d")?.putImageData(new ImageData(points, width, height), 0, 0);
     return canvas;
@@ -115,7 +115,7 @@ function legend({ low, high }: Picture, palette: Colour[], bytes: Uint8Array): N
     return [make("span", {}, short(low)), bar, make("span", {}, short(high)), ...shown];
 }
 
-/** A number with as many digits as one reads. */
+/** A number with few digits. */
 export function short(value: number): string {
     return String(Number(value.toPrecision(4)));
 }

@@ -31,7 +31,7 @@ export function drawHistogram(histogram: TensorHistogram | undefined): void {
     shown = new uPlot(options(place.clientWidth, width, [low, high], isLogarithmic), [middles, counts.map((count) => (isLogarithmic && count === 0 ? null : count))], place);
 }
 
-/** Draws it again in other colours, in another size, and where a person wants another scale. */
+/** Redraws the histogram when the theme, the size or the chosen scale changes. */
 export function followHistogram(): void {
     byId("logarithmic").addEventListener("change", redrawHistogram);
     new MutationObserver(redrawHistogram).observe(document.body, { attributes: true, attributeFilter: ["class"] });
@@ -48,7 +48,7 @@ function options(width: number, bar: number, [low, high]: [number, number], isLo
     if (BARS !== undefined) {
         drawn.paths = BARS;
     }
-    // uPlot's enumeration of scales is in its types alone.
+    // uPlot declares its enumeration of scales only as a type.
     // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment
     const y: uPlot.Scale = isLogarithmic ? { distr: 3 } : { range: (_plot, _low, top) => [0, top * 1.05] };
     return {

@@ -1,8 +1,8 @@
-/** Where keys lead in a table. Knows nothing of the page. */
+/** Moves between the cells of a table by keys. Knows nothing of the page. */
 
 import type { Pair } from "./scrolling.js";
 
-/** The cell that a key leads to from `active`; undefined for other keys. `page` is how many rows are seen. */
+/** The cell to which a key moves from `active`; undefined for other keys. `page` is the number of visible rows. */
 export function goalOf({ key, ctrlKey }: KeyboardEvent, active: Pair, counts: Pair, page: number): Pair | undefined {
     const [row, column] = active;
     const [rows, columns] = counts;

@@ -47,7 +47,7 @@ const goTo = (index: number[]): void => {
 };
 searchBy(askFor, goTo);
 
-/** Asks for a part of what is shown: the tensor, or its difference from another. */
+/** Requests a part of the tensor, or of its difference from another tensor. */
 async function askFor(wanted: Wanted): Promise<TensorBody> {
     try {
         const body = await ask(minus === "" ? wanted : { ...wanted, minus });
@@ -59,13 +59,13 @@ async function askFor(wanted: Wanted): Promise<TensorBody> {
     }
 }
 
-/** Shows all of a tensor, from the first. */
+/** Shows the whole page of a tensor again. */
 async function show(): Promise<void> {
     try {
         await showStatistics(false);
         showPart();
     } catch {
-        // The page says why.
+        // The page shows the reason.
     }
 }
 

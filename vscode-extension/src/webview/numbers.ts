@@ -1,8 +1,8 @@
-/** Numbers as pages show them. Knows nothing of the page. */
+/** Formats numbers for pages. Knows nothing of the page. */
 
 const WHOLE_PIXELS = 116;
 
-/** The numbers from `start` on, below `stop`. */
+/** The integers from `start` up to `stop`, without `stop`. */
 export function numbers(start: number, stop: number): number[] {
     return Array.from({ length: Math.max(0, stop - start) }, (_, at) => start + at);
 }

@@ -12,5 +12,5 @@ export const PICTURES: Record<Kind, string> = {
     hwc: localized("Image (H, W, C)"),
 };
 
-/** The most points of a picture in each direction. */
+/** The maximum number of points of a picture in each direction. */
 export const POINTS: Record<Kind, number> = { map: 256, tiles: 96, chw: 512, hwc: 512 };

@@ -1,4 +1,4 @@
-/** The page of log messages: a chart for each, its expressions over the hits. */
+/** The page of log messages: one chart for each message, which plots its expressions over the hits. */
 
 import "./translation.js";
 
@@ -44,7 +44,7 @@ function draw(all: Logged[]): void {
     }
 }
 
-/** The chart of a message; a new one when it has other expressions than before. */
+/** The chart of a message; a new chart if the message's expressions have changed. */
 function chartOf(logged: Logged, data: uPlot.AlignedData): Chart {
     const names = Object.keys(logged.series).join("\n");
     const before = charts.get(logged.key);
@@ -79,7 +79,7 @@ function options(width: number, names: string[]): uPlot.Options {
     };
 }
 
-/** In other colours, or in another width. */
+/** Redraws all charts after a change of theme or width. */
 function drawAnew(): void {
     for (const { plot, place } of charts.values()) {
         plot.destroy();

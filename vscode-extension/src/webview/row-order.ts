@@ -1,4 +1,4 @@
-/** Which rows of a tensor the table shows, and in which order: a click on a column sorts, the filter leaves rows out. */
+/** The rows that the table shows, and their order: a click on a column sorts, the filter leaves out rows. */
 
 import { byId, field, make } from "./elements.js";
 import { localized } from "../localized.js";
@@ -8,32 +8,32 @@ export class RowOrder {
     private column: number | undefined;
     private isDescending = false;
 
-    /** `changed` shows the rows anew, from the first; it takes the column to go to. */
+    /** `changed` shows the rows again from the first; its argument is the column to go to. */
     constructor(private readonly changed: (column: number) => void) {
         byId("rows-with").addEventListener("change", () => {
             changed(0);
         });
     }
 
-    /** What a request for elements says about it. */
+    /** The order and filter, as fields of a request for elements. */
     get wanted(): Pick<Wanted, "sortColumn" | "isDescending" | "rowsWith"> {
         const rowsWith = field("rows-with").value.trim();
         const sorted = this.column === undefined ? {} : { sortColumn: this.column, isDescending: this.isDescending };
         return { ...sorted, ...(rowsWith === "" ? {} : { rowsWith }) };
     }
 
-    /** Whether rows stand where they do in the tensor. */
+    /** Whether all rows are shown in the order of the tensor. */
     get isPlain(): boolean {
         return Object.keys(this.wanted).length === 0;
     }
 
-    /** Shows how many rows the filter leaves. */
+    /** Shows how many rows pass the filter. */
     say(total: number | undefined): void {
         const isFiltered = this.wanted.rowsWith !== undefined && total !== undefined;
         byId("rows-left").textContent = isFiltered ? localized("{0} rows", total.toLocaleString("en")) : "";
     }
 
-    /** Sorts by a column: the largest first, then the smallest, then as in the tensor. */
+    /** Sorts by a column: the first click puts the largest first, the second the smallest; the third unsorts. */
     sortBy(column: number): void {
         if (this.column !== column) {
             this.column = column;

@@ -1,23 +1,23 @@
 /**
- * Scrolls over rows and columns of any number: beyond the longest page that a browser scrolls, the scroll bar is a scale,
- * and the wheel goes row by row.
+ * Scrolls over any number of rows and columns. A browser limits the length of a page. Beyond this limit, the scroll bar
+ * is scaled, and the wheel scrolls row by row.
  */
 
 export const ROW_PIXELS = 22;
 const LONGEST_PIXELS = 8_000_000;
 const WHEEL_ROWS = 3;
 
-/** Rows, then columns. */
+/** A number for the rows, then one for the columns. */
 export type Pair = [number, number];
 const WAYS = [0, 1] as const;
 
 export class Scrolling {
-    /** The first row and column that are seen. */
+    /** The first visible row and column. */
     first: Pair = [0, 0];
     private columnPixels = 116;
     private counts: Pair = [0, 0];
 
-    /** `scroller` shows what is below `sizer`, which makes its scroll bars; `moved` is called when others are seen. */
+    /** `sizer` gives `scroller` its scroll bars. `moved` is called when other rows or columns become visible. */
     constructor(
         private readonly scroller: HTMLElement,
         private readonly sizer: HTMLElement,
@@ -36,14 +36,14 @@ export class Scrolling {
         new ResizeObserver(moved).observe(scroller);
     }
 
-    /** Gives all columns another width; goes to the beginning. */
+    /** Changes the width of all columns, and goes to the beginning. */
     setWidth(pixels: number): void {
         this.columnPixels = pixels;
         this.sizer.style.setProperty("--column", `${pixels}px`);
         this.reset(this.counts);
     }
 
-    /** Takes the numbers of rows and columns, and goes to the beginning. */
+    /** Sets the numbers of rows and columns, and goes to the beginning. */
     reset(counts: Pair): void {
         this.counts = counts;
         this.first = [0, 0];
@@ -52,16 +52,16 @@ export class Scrolling {
         this.scroller.scrollTo(0, 0);
     }
 
-    /** How many rows and columns have room, with those that are cut off. */
+    /** How many rows and columns are visible, including those that are cut off. */
     get seen(): Pair {
         const { clientHeight, clientWidth } = this.scroller;
         return [Math.ceil(clientHeight / ROW_PIXELS), Math.ceil(clientWidth / this.columnPixels)];
     }
 
-    /** Scrolls as little as shows a row and a column whole. */
+    /** Scrolls just enough to show a row and a column completely. */
     reveal(place: Pair): void {
         for (const way of WAYS) {
-            // The header takes one place, the last one may be cut off.
+            // Without the header, and without the last row or column, which may be cut off.
             const room = Math.max(1, this.seen[way] - 2);
             const first = Math.min(Math.max(this.first[way], place[way] - room + 1), place[way]);
             if (first !== this.first[way]) {
@@ -71,7 +71,7 @@ export class Scrolling {
         }
     }
 
-    /** How far the scroll bar goes, and how many rows (columns) that is. */
+    /** The range of the scroll bar in pixels, and in rows or columns. */
     private range(way: 0 | 1): Pair {
         const { scrollHeight, clientHeight, scrollWidth, clientWidth } = this.scroller;
         const pixels = way === 0 ? scrollHeight - clientHeight : scrollWidth - clientWidth;
@@ -84,7 +84,7 @@ export class Scrolling {
         this.scroller.scrollTo(way === 0 ? { top: at } : { left: at });
     }
 
-    /** Follows a move of the scroll bar. A difference by rounding comes from `moveBar`. */
+    /** Follows a move of the scroll bar. Ignores rounding differences, which `moveBar` causes. */
     private follow(): void {
         for (const way of WAYS) {
             const [pixels, count] = this.range(way);

@@ -1,9 +1,9 @@
-/** Which part of a tensor of many dimensions is shown: an index for each dimension, or `:` where it is shown whole. */
+/** The shown part of a tensor with many dimensions: for each dimension an index, or `:` if the dimension is shown. */
 
 import { localized } from "../localized.js";
 import { byId, make } from "./elements.js";
 
-/** Null where a dimension is shown. */
+/** For each dimension an index, or null if the dimension is shown. */
 export type Selection = (number | null)[];
 
 const MOST_SHOWN = 2;
@@ -12,10 +12,10 @@ export class SelectionBar {
     private shape: number[] = [];
     private chosen: Selection = [];
 
-    /** `changed` is called when a person chose another part. */
+    /** `changed` is called when the user has chosen another part. */
     constructor(private readonly changed: () => void) {}
 
-    /** Takes the shape of the tensor; of the same shape as before the selection stays. */
+    /** Sets the shape of the tensor. If the shape is the same as before, the selection stays. */
     setShape(shape: number[]): void {
         if (shape.join() !== this.shape.join()) {
             this.shape = shape;
@@ -28,7 +28,7 @@ export class SelectionBar {
         return [...this.chosen];
     }
 
-    /** The selection for a picture of that many dimensions: the last ones are shown. */
+    /** The selection for a picture of this many dimensions: shows the last dimensions. */
     forPicture(dimensions: number): Selection {
         if (dimensions === MOST_SHOWN) {
             return this.selection;
@@ -100,7 +100,7 @@ export class SelectionBar {
         const shown = this.chosen.filter((index) => index === null).length;
         const before = this.chosen[number];
         if (text.trim() === ":") {
-            // One that was shown gives way.
+            // At most MOST_SHOWN dimensions are shown: the first of them gets index 0 instead.
             const other = this.chosen.indexOf(null);
             if (before !== null && shown >= MOST_SHOWN) {
                 this.chosen[other] = 0;

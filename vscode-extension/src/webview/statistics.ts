@@ -1,15 +1,15 @@
-/** The numbers about all elements of a tensor. */
+/** The statistics of a tensor. */
 
 import type { TensorStatistics } from "../session/structures.js";
 import { localized } from "../localized.js";
 import { make } from "./elements.js";
 
-/** Takes the index of an element. */
+/** Goes to the element at an index. */
 type GoTo = (index: number[]) => void;
 
 /**
- * Names and numbers as a list, and what they are of; `all` is the button that has them computed of every element. An
- * extreme and a count of NaN lead to the element, by `goTo`.
+ * Returns a list of names and numbers, and a note on which elements they cover. `all` is the button that computes them
+ * for every element. A click on the minimum, the maximum or the count of NaN calls `goTo`.
  */
 export function statisticsOf(found: TensorStatistics, shape: number[], all: HTMLElement, goTo: GoTo): Node[] {
     const infs = found.positiveInfs + found.negativeInfs;

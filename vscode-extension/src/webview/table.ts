@@ -1,4 +1,4 @@
-/** The table of a tensor's elements. Only what is seen is made and asked for, so the tensor may be of any size. */
+/** The table of a tensor's elements. It makes and requests only visible cells, so the tensor may have any size. */
 
 import type { TensorBody } from "../session/structures.js";
 import { cellOf } from "./cells.js";
@@ -10,7 +10,7 @@ import { Scrolling, type Pair } from "./scrolling.js";
 
 const MOST_ASKED = 9000;
 
-/** Elements from a row and a column on. */
+/** A page of elements, which begins at a row and a column. */
 interface Page { row: number; column: number; body: TensorBody }
 
 export type Fetch = (startRow: number, rowCount: number, startColumn: number, columnCount: number) => Promise<TensorBody>;
@@ -27,7 +27,7 @@ export class Table {
     private asked = "";
     private digits = 0;
 
-    /** `fetch` gets elements in the `order` of rows; `onActive` is called with the active cell and its text. */
+    /** `fetch` requests elements in the `order` of rows. `onActive` is called with the active cell and its text. */
     constructor(
         private readonly order: RowOrder,
         private readonly fetch: Fetch,
@@ -49,7 +49,7 @@ export class Table {
         });
     }
 
-    /** Shows a tensor, or another part of it: from the beginning, but from where it was if the sizes are the same. */
+    /** Shows a tensor or another part of it. Keeps the scroll position if the sizes are the same. */
     show(counts: Pair): void {
         this.generation += 1;
         this.page = undefined;
@@ -75,7 +75,7 @@ export class Table {
         this.go(...this.active);
     }
 
-    /** Makes a cell the active one, and scrolls to it. */
+    /** Activates a cell, and scrolls to it. */
     go(row: number, column: number): void {
         const [rows, columns] = this.counts;
         this.active = [Math.max(0, Math.min(row, rows - 1)), Math.max(0, Math.min(column, columns - 1))];
@@ -112,7 +112,7 @@ export class Table {
         }
     }
 
-    /** The number in the tensor of the row at a place of the table. */
+    /** The index in the tensor of the row at a position of the table. */
     private rowNumber(place: number): number | undefined {
         return this.order.isPlain ? place : this.page?.body.rows?.[place - this.page.row];
     }
@@ -121,7 +121,7 @@ export class Table {
         return this.page?.body.elements?.[row - this.page.row]?.[column - this.page.column];
     }
 
-    /** Gets what is seen if it is not there, and as much around it. */
+    /** Requests the visible elements, and as many around them, if they are not loaded yet. */
     private async load(first: Pair, seen: Pair): Promise<void> {
         const ends = [this.text(...first), this.text(first[0] + seen[0] - 1, first[1] + seen[1] - 1)];
         const around = 9 * seen[0] * seen[1] <= MOST_ASKED ? 1 : 0;
@@ -141,7 +141,7 @@ export class Table {
                 this.draw();
             }
         } catch {
-            // Who gets it for us reports why it cannot be had.
+            // `fetch` has already reported the reason.
         }
     }
 }

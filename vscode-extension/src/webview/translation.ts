@@ -1,4 +1,4 @@
-/** Translates the texts of a page, from its beginning on: `openPage` puts the translations of the user's language in. */
+/** Translates the texts of a page, with the translations that `openPage` puts into the page. Imported first. */
 
 import { filledIn, localizeWith } from "../localized.js";
 import { byId } from "./elements.js";
