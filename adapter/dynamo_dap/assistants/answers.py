@@ -23,9 +23,10 @@ _UNSEEN = re.compile(
 
 
 def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end: bool = False) -> CallToolResult:
-    """Return a tool's answer; ``hint`` says where the rest is if its end or beginning is cut off.
+    """Return a tool's answer with the beginning of ``text``; ``hint`` says where the rest is if the end is cut off.
 
-    ``data`` is an object; long data is left out, since the text says the same.
+    With ``keeps_end`` the answer has the end of ``text``. ``data`` is an object; long data is left out, since the text
+    says the same.
     """
     plain = None if data is None else msgspec.to_builtins(data)
     if plain is not None and len(msgspec.json.encode(plain)) > _DATA_LIMIT:
@@ -37,7 +38,7 @@ def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end
 
 
 def _without_nan(value: object) -> object:
-    """Replace each number that is not finite, which JSON cannot represent."""
+    """Replace each infinite number and NaN by its text: JSON cannot represent them."""
     if isinstance(value, dict):
         return {key: _without_nan(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -36,7 +36,7 @@ from dynamo_dap.terminal.debugger import Debugger, State, StillRunning
 from dynamo_dap.terminal.screen import Screen
 
 _MOST_PRINTED = 4000
-"""How many characters of the program's output an answer includes at most."""
+"""The most characters of the program's output in an answer."""
 _HINT = "ask for less: a deeper path, another page of a value, x[0, 5:9] of a tensor"
 
 
@@ -87,7 +87,7 @@ class Debugging:
         """Holds the programs' input files until the client is gone."""
         self._turn = asyncio.Lock()
         self._reported: StoppedEventBody | None = None
-        """The stop that the assistant knows."""
+        """The stop that was reported to the assistant."""
 
     def register(self, server: MCPServer) -> None:
         """Offer the tools."""
@@ -354,7 +354,7 @@ class Debugging:
         return BreakpointRequest(path, stop.line, None, stop.condition, stop.hit, stop.log, stop.mode)
 
     async def _do(self, work: Callable[[], object], seconds: float, *, keeps_end: bool = False) -> CallToolResult:
-        """Run an action of the debugger and return its output, after the program's output so far."""
+        """Run an action of the debugger; return its output, with the program's output as data."""
         debugger = self._debugger
         assert debugger is not None
         async with self._turn:
@@ -390,7 +390,7 @@ class Debugging:
         try:
             debugger.drain()
             if debugger.state is State.STOPPED and _stop_of(debugger) is not self._reported:
-                # The user stepped, or the wait has ended.
+                # The program stopped after the last answer: the user stepped, or the answer came before the stop.
                 debugger.show_stop()
             work()
         except (StillRunning, Quit):
@@ -434,7 +434,7 @@ def _in_frame(debugger: Debugger, number: int, command: str) -> None:
 
 
 def _state(debugger: Debugger) -> dict[str, object]:
-    """Return the state as data, with the line if it stopped."""
+    """Return the state as data, with the line if the program is stopped."""
     data: dict[str, object] = {"state": debugger.state.name.lower(), "exitCode": debugger.exit_code}
     if debugger.state is State.STOPPED and debugger.thread_id is not None:
         with contextlib.suppress(UsageError, RequestFailed, TimeoutError):

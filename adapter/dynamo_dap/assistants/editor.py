@@ -1,8 +1,8 @@
 """Asks the editor in which this server runs to show a debug session, and accepts the editor's connection.
 
-The editor's extension listens on a local socket that ``EDITOR_VARIABLE`` names. It gets one line of JSON and starts a
-session whose debug adapter is our socket. The socket lies in a folder that only this user can enter, so the network
-cannot reach it. Runs on the worker thread of the new session; both sockets are gone once it has begun.
+The editor's extension listens on a local socket that ``EDITOR_VARIABLE`` names. It receives one line of JSON and starts
+a session whose debug adapter is our socket. Our socket is in a folder that only this user can enter, so the network
+cannot reach it. Runs on the worker thread of the new session; both sockets are closed once the session has begun.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ShownSession(msgspec.Struct):
     """The server's request: ``launch`` or ``attach``."""
     name: str
     adapter: str
-    """The socket for its debug adapter."""
+    """The path of the socket that is its debug adapter."""
 
 
 class _Refusal(msgspec.Struct):
@@ -48,7 +48,7 @@ class NotShown(Exception):
 
 
 class EditorStream(SocketStream):
-    """An editor's connection, closed if the editor does not read, so that nobody waits for it."""
+    """An editor's connection, which is closed if the editor does not read for ``_WRITE_SECONDS``."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__(connected)
@@ -72,7 +72,7 @@ def connected_editor(address: str, request: str, name: str) -> socket.socket:
     """Make the editor at ``address`` start a session called ``name``; return its connection.
 
     Raises:
-        NotShown: it did not.
+        NotShown: the editor did not connect.
     """
     try:
         with (
@@ -110,7 +110,7 @@ def _first_of(listening: socket.socket, editor: socket.socket) -> socket.socket:
             data = editor.recv(_ANSWER_BYTES)
             reported += data
             if not reported:
-                # The editor accepts.
+                # The editor closed this socket without a problem: it accepts.
                 asked.remove(editor)
             elif not data or reported.endswith(b"\n") or len(reported) > _ANSWER_BYTES:
                 raise NotShown(_problem_in(reported))

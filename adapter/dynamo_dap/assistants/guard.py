@@ -1,7 +1,7 @@
 """Runs one of our commands, and ends it with all its children when this process's stdin is closed.
 
 This process runs between the server for assistants and the command, so that nothing survives when the server or its
-client is killed. Runs on the main thread, and one that reads stdin.
+client is killed. The main thread waits for the command; another thread reads stdin.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from dynamo_dap.protocol.own_code import own_code
 
-# An interrupt must end it, even if a shell has started the client so that it ignores interrupts.
+# An interrupt must end the command, even if a shell started the client so that it ignores interrupts.
 _COMMAND = own_code(
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from dynamo_dap.command_line import main; sys.exit(main())"
 )
 _GRACE_SECONDS = 3.0
-"""Seconds for an interrupted command to end its programs, which have their own process sessions."""
+"""Seconds that an interrupted command has to end its programs, which have their own process sessions."""
 
 
 def guarded(arguments: list[str], given: Path | None = None) -> list[str]:

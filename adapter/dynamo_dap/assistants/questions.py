@@ -97,7 +97,7 @@ class Questions:
         path = self._workspace.existing(trace_log, where)
         if not await asyncio.to_thread(is_trace, path):
             raise ToolError(f"{path} is not a trace log of torch, and has none")
-        # A log may have gigabytes.
+        # A log may have gigabytes, so it is read on a worker thread.
         return await asyncio.to_thread(_record_answer, where, path)
 
     async def why_did_it_break_or_recompile(
@@ -212,7 +212,7 @@ class Questions:
         words = ["profile", "--output", f"{_OUTPUT}/profile", *self._python, *given.words]
 
         def finish(ended: Ended) -> CallToolResult:
-            # The files that the answer names are removed with their folder.
+            # Leave out the names of files, which are removed with the run's folder.
             reported = [line for line in ended.output.splitlines() if str(ended.folder) not in line]
             return _printed(replace(ended, output="\n".join(reported)))
 
@@ -277,8 +277,8 @@ class Questions:
     ) -> CallToolResult:
         """Try the known fixes for a graph break or recompile at a line: does it help, is the result the same?
 
-        Runs the recorded program of the folder's newest record with that file, without and with each edit,
-        which is made on a copy and shown as a diff.
+        Runs the program of the folder's newest record that contains the file, without and with each edit.
+        Edits are made on a copy and shown as diffs.
         """
         self._workspace.take(roots)
         cwd = self._workspace.folder(folder)
@@ -292,7 +292,7 @@ class Questions:
         run = Path(named.folder, named.program[0])
         if not (self._workspace.has(run) and self._workspace.has(named.folder)):
             raise ToolError(f"the newest record ran {run}, which is outside of the roots: it is not run again")
-        # The program that was checked here runs, even if the record changes meanwhile.
+        # With the digest, only the program that was checked here runs, even if the record changes meanwhile.
         words = ["fix", *self._python, "--record", str(record), "--content", named.digest]
         words += [*(["--apply"] if apply else []), f"{path}:{line}"]
         return await self._ask(words, cwd, _printed, seconds, standard_input)
@@ -314,7 +314,7 @@ class Questions:
     ) -> CallToolResult:
         """Check that the program compiles as it should. Without limits or a baseline nothing may break or recompile.
 
-        Runs it, and names what is new: file:line, reason, hints.
+        Runs the program, and reports each new problem: file:line, reason, hints.
         """
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)

@@ -1,4 +1,4 @@
-"""Runs our commands, each as a process under a guard. A client waits for the end in several calls.
+"""Runs our commands, each as a process under a guard. A client may wait for a command's end in several calls.
 
 Runs on the server's event loop; a run lives until its end is reported, or the server ends.
 """
@@ -24,7 +24,7 @@ from dynamo_dap.assistants.guard import guarded
 from dynamo_dap.protocol.texts import marked
 
 _READ = 8 * 1024 * 1024
-"""Bytes of a run's output that are read."""
+"""The most bytes that are read of a run's output, from its end."""
 _END_SECONDS = 6.0
 _TAIL = 2000
 INPUT = "input"
@@ -64,9 +64,9 @@ class Runs:
         *,
         given: str | None = None,
     ) -> CallToolResult:
-        """Run ``dynamo-dap`` with these words; return ``finish``'s answer to its end, or that it still runs.
+        """Run ``dynamo-dap`` with these words; return the answer of ``finish``, or that the command still runs.
 
-        ``own_folder`` among the words is replaced by a folder that is removed afterwards. The program reads ``given``.
+        In the words, a new folder replaces ``own_folder``; it is removed after the answer. The program reads ``given``.
         """
         run = _Run(next(self._numbers), list(words), cwd, finish, own_folder, given)
         self._runs[run.number] = run
@@ -90,7 +90,7 @@ class Runs:
 
     @property
     def numbers(self) -> list[int]:
-        """Return the runs whose end was not reported yet."""
+        """The numbers of the runs whose end was not reported yet."""
         return list(self._runs)
 
     async def close(self) -> None:
@@ -108,7 +108,7 @@ class Runs:
         try:
             ended = await run.wait(seconds)
         except asyncio.CancelledError:
-            # No call waits for it.
+            # The client cancelled the call that waits for the run.
             self._runs.pop(run.number, None)
             with anyio.CancelScope(shield=True):
                 await run.end()
@@ -158,7 +158,7 @@ class _Run:
             )
 
     async def wait(self, seconds: float) -> Ended | None:
-        """Return how it ended; None if it still runs after some seconds."""
+        """Return how the run ended; None if it still runs after ``seconds``."""
         assert self._process is not None
         try:
             status = await asyncio.wait_for(self._process.wait(), seconds)
@@ -171,11 +171,11 @@ class _Run:
         return self._read("errors") + self._read("output")
 
     def seconds(self) -> float:
-        """Return how long it has been running."""
+        """Return how long the command has been running."""
         return asyncio.get_running_loop().time() - self._began
 
     async def end(self) -> None:
-        """End it: its guard notices our end, and ends the command."""
+        """End the run: the guard ends the command when its stdin is closed."""
         if self._process is not None and self._process.returncode is None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -187,7 +187,7 @@ class _Run:
         self.forget()
 
     def forget(self) -> None:
-        """Remove its files."""
+        """Remove the run's files."""
         self._kept.cleanup()
 
     def _read(self, name: str) -> str:

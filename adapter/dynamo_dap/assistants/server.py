@@ -1,6 +1,6 @@
 """Serves assistants: the tools and resources of one client, over stdin and stdout.
 
-The event loop of the process; everything ends with it, when the client closes stdin or dies.
+``serve`` runs the event loop of the process, which ends when the client closes stdin or dies.
 """
 
 from __future__ import annotations

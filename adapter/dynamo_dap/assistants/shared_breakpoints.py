@@ -1,6 +1,6 @@
 """Merges the breakpoints of several clients of one session: each DAP request replaces the whole list.
 
-It has no side effects. A session has one; its lock is held during use.
+A session has one ``SharedBreakpoints`` and uses it under its lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ARGUMENTS: dict[str, type[Struct]] = {
     "setInstructionBreakpoints": SetInstructionBreakpointsArguments,
     "setExceptionBreakpoints": SetExceptionBreakpointsArguments,
 }
-"""The types of their arguments; a list of another form would make the other client's list invalid."""
+"""The types of the requests' arguments: one client's invalid entries would make the list of both invalid."""
 
 Arguments = dict[str, Any]
 _Key = tuple[str, str]
@@ -45,7 +45,7 @@ class _Wanted:
 
     def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
-        """Of the first request: its path stays in use if a client names the file in another way."""
+        """The arguments of the first request. Its path stays in use if another client writes the path differently."""
         self.given: dict[Hashable, list[Arguments]] = {}
         self.ids: dict[Hashable, list[int | None]] = {}
 
@@ -78,7 +78,7 @@ class SharedBreakpoints:
         return [(key[0], key, self._for_all(key, self._wanted[key].arguments)) for key in concerned]
 
     def answered(self, client: Hashable | None, key: _Key, body: Arguments) -> Arguments:
-        """Return the part of the server's answer for ``client``, which made the request."""
+        """Return the server's answer with only the entries of ``client``, which made the request."""
         wanted = self._wanted[key]
         reported: list[Arguments] = body.get("breakpoints") or []
         every = wanted.all()

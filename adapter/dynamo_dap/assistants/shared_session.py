@@ -3,7 +3,7 @@
 Both see every stop, and both may step. The assistant launches or attaches. Either may end the session. Their
 breakpoints form one list. When one of them continues the program, the other gets an event.
 
-The readers of the three connections call it, each on its own thread, under one lock. Lives as long as the debug
+The reader threads of the three connections call a ``SharedSession``, which has one lock. It lives as long as the debug
 session.
 """
 
@@ -27,7 +27,7 @@ from dynamo_dap.protocol.types import ContinuedEventBody, OutputEventBody
 from dynamo_dap.terminal.client import Server, ServerProcess
 
 _PATIENCE = 20.0
-"""Seconds for an editor to introduce itself and to send its breakpoints."""
+"""Seconds for an editor to send ``initialize``, and to send its breakpoints."""
 _LEAVE_SECONDS = 2.0
 _RESUMING = ("continue", "next", "stepIn", "stepOut", "stepBack", "reverseContinue")
 _ENDED_BY_USER = "The user has ended the session in the editor.\n"
@@ -44,7 +44,7 @@ class _Client:
         self.is_introduced = False
         self.is_configured = False
         self.stopped: set[int] = set()
-        """The threads that it considers stopped."""
+        """The threads that the client considers stopped."""
         self.gone = threading.Event()
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class _Client:
         """Ignore the event: clients send none."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Do nothing: the connection has answered it."""
+        """Do nothing: the connection has answered the message."""
 
     def on_closed(self, problem: str | None) -> None:
         self.gone.set()
@@ -72,7 +72,7 @@ class SharedSession:
     """The session, and the server's process."""
 
     def __init__(self, editor: socket.socket) -> None:
-        """Start the server; ``editor`` is connected. Return when the editor has introduced itself, or was too slow."""
+        """Start the server, and wait until the connected ``editor`` has sent ``initialize`` or was too slow."""
         ours, theirs = socket.socketpair()
         self.stream: ByteStream = SocketStream(theirs)
         self._lock = threading.RLock()
@@ -82,7 +82,7 @@ class SharedSession:
         self._editor = _Client(self, EditorStream(editor), "editor")
         self._breakpoints = SharedBreakpoints()
         self._sent: dict[tuple[_Client, int], int] = {}
-        """The server's numbers of unanswered requests."""
+        """The number of each unanswered request on the server's connection."""
         self._stops: Counter[int] = Counter()
         """How often each thread has stopped."""
         self._introduction: Response | None = None
@@ -114,7 +114,7 @@ class SharedSession:
             try:
                 self._take(client, request)
             except (ProtocolError, AttributeError, TypeError, ValueError):
-                # Its arguments are of another shape: nothing was sent yet, and the server says what is wrong.
+                # The arguments are invalid. Nothing was sent yet, and the server reports what is wrong.
                 self._forward(client, request)
 
     def _take(self, client: _Client, request: Request) -> None:
@@ -232,7 +232,7 @@ class SharedSession:
             if not response.success:
                 client.stopped.add(thread_id)
             elif thread_id in other.stopped and stops == self._stops[thread_id]:
-                # It has not stopped again in the meantime.
+                # The thread has not stopped again in the meantime.
                 self._report_continued(other, thread_id, everything=_resumes_all_threads(request.command, response))
             return response
 
@@ -252,11 +252,11 @@ class SharedSession:
     # -- what the server says ----------------------------------------------------------------------------------------
 
     def on_request(self, request: Request) -> None:
-        """Ignore the request: neither client supports such requests, by its ``initialize``."""
+        """Refuse the request: our ``initialize`` declares no support for such requests."""
         self._server.respond_error(request, f"no client serves '{request.command}'")
 
     def on_event(self, event: Event) -> None:
-        """Send it to both."""
+        """Send the event to both clients."""
         with self._lock:
             if event.event == "stopped":
                 self._stops[to_builtins(event.body).get("threadId", 0)] += 1

@@ -64,7 +64,7 @@ class Workspace:
         """Return a folder below a root, by default the first root.
 
         Raises:
-            ToolError: it is outside, or no folder.
+            ToolError: the path is outside of the roots, or is not a folder.
         """
         if given is None and self.roots:
             return self.roots[0]
@@ -77,7 +77,7 @@ class Workspace:
         """Return a file below a root; a relative path starts at ``folder`` or at a root.
 
         Raises:
-            ToolError: it is outside, or there is none.
+            ToolError: the path is outside of the roots, or is not a file.
         """
         for start in [folder] if folder is not None else self.roots:
             if _is_file(start / given):
@@ -88,10 +88,10 @@ class Workspace:
         return found
 
     def existing(self, given: str, folder: Path) -> Path:
-        """Return a file or folder below a root; a relative path is one of ``folder``.
+        """Return a file or folder below a root; a relative path starts at ``folder``.
 
         Raises:
-            ToolError: it is outside, or there is none.
+            ToolError: the path is outside of the roots, or does not exist.
         """
         found = self._inside(str(folder / given))
         if not found.exists():
@@ -163,10 +163,10 @@ def _is_file(path: Path) -> bool:
 def _refuse_shadowed(module: str, folder: Path) -> None:
     """Refuse a module if Python would run an installed one of that name.
 
-    A package of that name comes before a folder without ``__init__.py``.
+    Python prefers an installed package to a folder without ``__init__.py``.
 
     Raises:
-        ToolError: Python would.
+        ToolError: Python would run the installed module.
     """
     first = module.partition(".")[0]
     is_frozen = first in sys.builtin_module_names or FrozenImporter.find_spec(first) is not None
@@ -174,4 +174,4 @@ def _refuse_shadowed(module: str, folder: Path) -> None:
         return
     other = PathFinder.find_spec(first)
     if is_frozen or (other is not None and other.origin is not None):
-        raise ToolError(f"Python takes an installed module for {module}, not the one in {folder}: it is not run")
+        raise ToolError(f"Python would run the installed {module} instead of the one in {folder}: it is not run")

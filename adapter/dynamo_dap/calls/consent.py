@@ -52,7 +52,7 @@ _BEHIND = frozenset({"_abc", "_bisect", "_collections", "_functools", "_operator
 """The modules in which Python defines the objects of the modules above."""
 _OPERATORS = "ops"
 _OF_REGISTRY = ("import_module", "load_library", "loaded_libraries")
-"""What ``torch.ops`` has besides its namespaces of operators."""
+"""Attributes of ``torch.ops`` that are not namespaces of operators."""
 _PLAIN = ("bool", "int", "float", "NoneType")
 
 
@@ -75,11 +75,11 @@ def is_allowed_name(module: str, name: str) -> bool:
 
 
 def is_allowed_home(home: str, name: str) -> bool:
-    """Return whether an object with an allowed name may be the one that the module ``home`` defines as ``name``."""
+    """Return whether an object with an allowed name may be defined as ``name`` in the module ``home``."""
     package = home.partition(".")[0]
     if package == "builtins" or home in _SINGLE:
         return is_allowed_name(home, name)
-    # Torch and numpy export their objects under shorter names: the defining module is not in the list.
+    # Torch and numpy export objects under shorter names, so the defining module need not be in the list.
     is_known = package in _MODULES or package in _BEHIND
     return is_known and not any(part.startswith(_REFUSED) for part in name.split("."))
 
@@ -183,7 +183,7 @@ def _text(call: SavedCall, number: int, depth: int = 4) -> str:
 
 
 def _wanted_lines(call: SavedCall, source: str, text: str) -> set[int]:
-    """Return the lines of a source file's named functions and classes."""
+    """Return the lines of the call's functions and classes in a source file."""
     wanted: set[int] = set()
     for value in call.values:
         if isinstance(value, Function | Class) and value.source == source:
@@ -196,10 +196,10 @@ def _wanted_lines(call: SavedCall, source: str, text: str) -> set[int]:
 
 
 def is_agreed(snapshot: Snapshot) -> bool:
-    """Return whether the user has agreed to run this content, with every name in it outside the allow list."""
+    """Return whether the user has agreed to run this content, and to each of its names outside the allow list."""
     return has_agreed(snapshot.digest, unusual(snapshot.call))
 
 
 def agree(snapshot: Snapshot) -> None:
-    """Remember that the user agrees to the content and its names."""
+    """Remember that the user agrees to the content and its names outside the allow list."""
     agree_to(snapshot.digest, os.path.realpath(snapshot.folder), unusual(snapshot.call))

@@ -1,8 +1,8 @@
 """Reads and writes a saved call's folder: ``call.json``, ``tensors.pt``, and the source files of its code.
 
-``call.json`` is a table of values, none of which is code. Replayed code is in the source files, and the table names it
-by file and line. A folder may come from anybody. Reading it runs nothing and imports nothing. Before running it, the
-user agrees once per content (``consent``). Runs in any process; a ``SavedCall`` lives as long as its reader.
+``call.json`` is a table of values, none of which is code. The replayed code is in the source files; the table refers to
+it by file and line. A folder may come from anybody: reading it runs nothing and imports nothing. The user must agree to
+each content before it is run (``consent``). Runs in any process; a ``SavedCall`` lives as long as its reader.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Pairs(Struct, tag_field="is", tag="pairs"):
     type: str
     pairs: list[tuple[int, int]]
     factory: int | None = None
-    """For a ``defaultdict``."""
+    """The factory of a ``defaultdict``."""
 
 
 class Named(Struct, tag_field="is", tag="named"):
@@ -73,7 +73,7 @@ class Member(Struct, tag_field="is", tag="member"):
 
 
 class Stored(Struct, tag_field="is", tag="tensor", omit_defaults=True):
-    """A tensor: ``key`` finds its data in the file of tensors; without data, ``seed`` fills it."""
+    """A tensor. ``key`` identifies its data in ``tensors.pt``; without data it is filled from ``seed``."""
 
     shape: list[int]
     dtype: str
@@ -135,7 +135,7 @@ class Class(Struct, tag_field="is", tag="class", omit_defaults=True):
     needs: list[str] = []
     """Globals that the statement itself reads."""
     names: dict[str, int] = {}
-    """Captured variables that it reads, if it is inside a function."""
+    """Captured variables that the statement reads, if it is inside a function."""
 
 
 class Instance(Struct, tag_field="is", tag="instance", omit_defaults=True):
@@ -153,7 +153,7 @@ class Lost(Struct, tag_field="is", tag="lost"):
     text: str
     """The value as text."""
     path: str
-    """Its place, as the user would write it."""
+    """The expression for the value, as the user would write it."""
     reason: str
 
 
@@ -186,11 +186,11 @@ class SavedCall(Struct, rename="camel", omit_defaults=True):
     name: str
     """The function's name for users."""
     arguments: dict[str, int]
-    """By parameter."""
+    """The numbers of the arguments, by parameter."""
     conditions: Conditions
     values: list[Value]
     sources: dict[str, str] = {}
-    """By file in the folder: its original path."""
+    """The original path of each source file in the folder."""
     has_data: bool = True
     notes: list[str] = []
     """What differs from the original, as readable text."""
@@ -231,7 +231,7 @@ def read_snapshot(folder: Path) -> Snapshot:
     """Read a folder, without running any of it.
 
     Raises:
-        BadFolder: it has no saved call, or its files do not belong together.
+        BadFolder: the folder has no saved call, or its files do not belong together.
     """
     path = folder / CALL_FILE
     digest = hashlib.sha256()

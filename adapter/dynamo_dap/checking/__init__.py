@@ -1,5 +1,5 @@
 """Checks whether a program still compiles as it should: ``dynamo-dap check``, pytest, ``dynamo_dap.record()``.
 
-Findings of a record are compared with limits, or with earlier findings. Uses ``records`` and never imports torch; a
-program or test that needs its own compiles asks the debuggee's side to record.
+It compares the findings in records with limits, or with earlier findings. Never imports torch: ``debuggee`` records the
+compiles of a program or test.
 """

@@ -1,4 +1,4 @@
-"""Implements ``dynamo_dap.record()``: collects what torch.compile makes in this process while the block runs.
+"""Implements ``dynamo_dap.record()``: collects the compiles of this process while a block runs.
 
 Runs on threads of the program.
 """
@@ -28,7 +28,7 @@ class Recording:
     """Collects what this process compiles, as a context manager or as a function's decorator.
 
     Enter it again to add to it, also on other threads and inside another recording. It collects the compiles of all
-    threads. Each read returns the facts so far; these do not change afterwards.
+    threads. Each property returns the facts so far, as values that do not change afterwards.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Recording:
 
     @property
     def record(self) -> Record:
-        """The whole record: guards, nodes, stacks. Its names may change."""
+        """The whole record: guards, nodes, stacks. The names of its fields may change between versions."""
         return self._recording.record
 
     def _recorded(self) -> Recorded:
@@ -125,7 +125,7 @@ class Recording:
         """Return a wrapper that records each run of ``function``; its attribute ``record`` is this object.
 
         Raises:
-            TypeError: it is a generator, which runs in pieces, with other code between them.
+            TypeError: ``function`` is a generator, between whose parts other code runs.
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("dynamo_dap.record() does not decorate generators: use it as a context manager inside")

@@ -32,7 +32,7 @@ class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
     kind: Annotated[str, Meta(extra={"choices": KINDS})]
     function: str
     reason: str
-    """The reason, in words that are equal in each run."""
+    """The reason, in words that are the same in every run."""
     count: int = 1
     """How often a value changes between calls; else 1."""
     path: str | None = None
@@ -47,7 +47,7 @@ class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The part that stays equal in another run and after an edit. One problem can have many lines of a function."""
+        """The part that is the same in another run and after an edit. Several lines of a function may share it."""
         return self.kind, self.function, self.reason
 
     @property
@@ -69,13 +69,13 @@ class Totals:
 
 @dataclass
 class Part:
-    """The facts about the whole program, or about one compiled function with all inlined ones."""
+    """The findings and counts of the whole program, or of one compiled function with the functions that it inlines."""
 
     place: Place | None = None
     findings: set[tuple[str, str, str, str | None, int | None]] = field(default_factory=set)
-    """The keys of its findings, with their places."""
+    """The keys of the findings, with their places."""
     counts: list[Counts] = field(default_factory=list)
-    """One for each process."""
+    """The counts of each process."""
 
     def add(self, record: Record, only: CompiledFunction | None = None) -> list[Finding]:
         """Add the findings of ``record`` about the program, or about one function; return them."""
@@ -95,7 +95,7 @@ class Part:
         )
 
     def has(self, finding: Finding) -> bool:
-        """Return whether it has a finding with the key of ``finding``."""
+        """Return whether this part has a finding with the key of ``finding``."""
         return any(each[:3] == finding.key for each in self.findings)
 
 
@@ -106,7 +106,7 @@ class Found:
     findings: list[Finding]
     program: Part
     functions: dict[str, Part]
-    """By the name of the compiled function."""
+    """The parts of compiled functions, by name."""
 
     def counts(self) -> Counter[tuple[str, str, str]]:
         """Return how often each finding occurs, by key."""
@@ -126,7 +126,7 @@ def findings_in(records: Iterable[Record], folder: Path | None) -> Found:
     program, functions = Part(), dict[str, Part]()
     for record in records:
         for finding in [*program.add(record), *map(_skip, record.skipped)]:
-            # Every process of a program may reach the same line: that counts once.
+            # Several processes of a program may have the same finding, which counts once.
             same = (*finding.key, finding.path, finding.line)
             known = findings.setdefault(same, finding)
             findings[same] = replace(known, count=max(known.count, finding.count))
@@ -175,7 +175,7 @@ def _skip(frame: SkippedFrame) -> Finding:
 
 
 _FOLDERS = re.compile(r"(?<![\w.:/])(?:/|[A-Za-z]:[\\/])(?:[^\s'\":,()\\/]+[\\/])+")
-"""The folders of an absolute path: they differ between machines, and a finding's key must not."""
+"""The folders of an absolute path. They differ between machines, so a finding's key must not contain them."""
 
 
 def _where(place: Place | None) -> tuple[str | None, int | None, int | None]:

@@ -1,4 +1,4 @@
-"""Writes a check's verdict in the formats of users and services. It has no side effects.
+"""Writes a check's verdict for users, and in the formats of other tools. It has no side effects.
 
 SARIF is OASIS's version 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/). Annotations are the workflow commands
 of GitHub Actions, which other services read as well. JUnit is the XML that pytest writes.
@@ -44,7 +44,7 @@ class Process(Struct, rename="camel", frozen=True):
     """Its command line, without the interpreter."""
     compiles: int
     ended: bool
-    """Whether it ended; else it was killed, or still runs."""
+    """Whether it ended normally; otherwise it was killed, or still runs."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class JsonReport(Struct, rename="camel"):
     new: list[Finding]
     """The findings to fix."""
     accepted: int
-    """How many findings the baseline has."""
+    """How many of the program's findings the baseline accepts."""
     gone: list[Known]
     """The baseline's findings that no longer occur."""
     breaks: int
@@ -92,7 +92,7 @@ class JsonReport(Struct, rename="camel"):
 
 
 def as_json(verdict: Verdict, found: Found, ran: ProgramOutcome) -> bytes:
-    """Return everything, as ``JsonReport``."""
+    """Return the verdict as the JSON of ``JsonReport``."""
     totals = found.program.totals
     report = JsonReport(
         verdict.is_good,
@@ -139,7 +139,7 @@ def print_verdict(verdict: Verdict, found: Found, console: Console) -> None:
 
 
 def as_sarif(verdict: Verdict) -> bytes:
-    """Return new findings as SARIF 2.1.0; places lie below ``%SRCROOT%``, the folder of the check."""
+    """Return new findings as SARIF 2.1.0, with paths relative to ``%SRCROOT%``, the folder of the check."""
     log = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
@@ -178,7 +178,7 @@ def _sarif_result(finding: Finding) -> dict[str, object]:
         "ruleIndex": KINDS.index(finding.kind),
         "level": "error",
         "message": {"text": _whole_text(finding)},
-        # Equal in each run, also when lines move: code hosts recognize new findings by it.
+        # The fingerprint stays the same when lines move: code hosts recognize known findings by it.
         "partialFingerprints": {"finding/v1": hashlib.sha256("\0".join(finding.key).encode()).hexdigest()},
     }
     if finding.path is not None:
@@ -202,7 +202,7 @@ def _whole_text(finding: Finding) -> str:
 
 
 def workflow_commands(verdict: Verdict) -> Iterator[str]:
-    """Yield a line for each finding and each exceeded limit, which a service shows beside the code."""
+    """Yield one command for each finding and each exceeded limit; GitHub shows them beside the code."""
     for finding in verdict.new:
         place = "" if finding.path is None else f" file={_escaped(finding.path, ',:')},line={finding.line or 1},"
         title = _escaped(f"torch.compile: {finding.kind}", ",:")

@@ -1,8 +1,9 @@
-"""Checks in pytest what each test compiles, by assertions or in a report.
+"""Checks or reports in pytest what each test compiles.
 
-``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test with other counts, the fixture ``compiles`` reports compiles
-to the test, and ``--torch-compile-report`` lists every test. Without these, the plugin imports nothing. Runs on the
-main thread of the test process. With pytest-xdist, it runs in each worker, and the printing process merges the lists.
+``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test with other counts, the fixture ``compiles`` gives a test its
+compiles, and ``--torch-compile-report`` lists the compiles of every test. Without these, the plugin imports nothing.
+Runs on the main thread of the test process. With pytest-xdist it runs in each worker, and the printing process merges
+the lists.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Accept a file only after ``=``: argparse would take the next argument, a test file."""
+    """Accept a report's file only after ``=``: argparse would take the next argument, usually a test file."""
     end = args.index("--") if "--" in args else len(args)
     if _OPTION in args[:end]:
         args[:end] = [f"{_OPTION}=" if argument == _OPTION else argument for argument in args[:end]]

@@ -23,7 +23,7 @@ class AtLine:
     """Base of everything at a user's line."""
 
     path: str | None
-    """The file, or Jupyter's name of a cell; None without a line. ``line`` is None then, too."""
+    """The file, or Jupyter's name of a cell. It and ``line`` are None if the place is unknown."""
     line: int | None
     source: str
     """The line's text; empty if it is unreadable or has changed."""
@@ -48,10 +48,10 @@ class Graph:
 
 @dataclass(frozen=True)
 class Compile(AtLine):
-    """One compile of a function or resume function, at the line where that begins."""
+    """One compile of a function or resume function, at its first line."""
 
     id: str
-    """Torch's id: ``0/1``, with ``#2`` if the id occurred before ``torch.compiler.reset()``."""
+    """Torch's id, ``0/1``; ``0/1#2`` if it is used again after ``torch.compiler.reset()``."""
     function: str
     """The user's function: ``Model.forward``."""
     name: str
@@ -73,9 +73,9 @@ class Break(AtLine):
     function: str
     """The function of the line, even if it was inlined."""
     reason: str
-    """Torch's short reason; equal in each run."""
+    """Torch's short reason, the same in every run."""
     details: tuple[str, ...]
-    """All facts about it: an explanation, what was cut, through which calls."""
+    """All facts about it: an explanation, the functions that it cuts, the calls that lead to it."""
     hints: tuple[str, ...]
     link: str | None
     """Torch's page about it."""
@@ -92,13 +92,13 @@ class FailedGuard(AtLine):
     text: str
     """The guard in plain words."""
     then: str | None
-    """The compiled value, if it is one."""
+    """The guarded value at the earlier compile, if known; ``now`` is the new value."""
     now: str | None
 
 
 @dataclass(frozen=True)
 class Recompile(AtLine):
-    """A compile of a function for which earlier compiles did not fit, at the function's line."""
+    """A compile for a call that no earlier compile of the function fits, at the function's line."""
 
     function: str
     compile_id: str

@@ -63,7 +63,7 @@ class Settings(Limits, rename="kebab", forbid_unknown_fields=True, frozen=True):
 
 
 def settings_of_project(folder: Path) -> Settings:
-    """Return the settings of the nearest ``pyproject.toml`` above or in ``folder``; the defaults without one.
+    """Return the settings of the nearest ``pyproject.toml`` in or above ``folder``; the defaults if there is none.
 
     Raises:
         WrongSettings: the file cannot be read, or has unknown settings.
@@ -95,7 +95,7 @@ def settings_of_project(folder: Path) -> Settings:
 
 
 def _inside(file: Path, baseline: str) -> Path:
-    """Return a baseline's path; refuse one outside the project: its settings must not write other files."""
+    """Return a baseline's path; refuse one outside the project, whose settings must not make us write other files."""
     path = file.parent / baseline
     try:
         is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(file.parent))
@@ -128,10 +128,10 @@ class Known(Struct, rename="camel", frozen=True, omit_defaults=True):
 
 
 class Baseline(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
-    """The findings when the baseline was written; committed with the program."""
+    """The accepted findings, in a file that is committed with the program."""
 
     findings: list[Known]
-    """Required in the file: an empty JSON object is another program's file."""
+    """A required field: a file with an empty JSON object is not a baseline."""
     version: int = _VERSION
 
 
@@ -139,7 +139,7 @@ def read_baseline(file: Path) -> Baseline:
     """Return the baseline in ``file``; an empty one if the file does not exist yet.
 
     Raises:
-        WrongSettings: it cannot be read.
+        WrongSettings: the file is not a readable baseline.
     """
     try:
         content = read_regular(file)
@@ -157,7 +157,7 @@ def write_baseline(file: Path, found: Found) -> None:
     """Write the accepted findings, in an order that keeps diffs small.
 
     Raises:
-        WrongSettings: it cannot be written.
+        WrongSettings: the file cannot be written.
     """
     known = [Known(*key, count) for key, count in sorted(found.counts().items())]
     try:
@@ -219,4 +219,4 @@ def _accepted(file: Path) -> dict[tuple[str, str, str], int]:
 
 
 _BASELINED = frozenset(kind.value for kind in Kind)
-"""The kinds in a baseline; skipped functions only if they are forbidden."""
+"""The kinds that a baseline restricts; skipped functions are restricted only by ``no_skips``."""

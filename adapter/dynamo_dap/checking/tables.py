@@ -1,8 +1,7 @@
 """Shows what torch.compile made, as a list for a terminal and as tables for a notebook.
 
-It has no side effects, except that it asks IPython for the names of cells.
-
-Every text is escaped: functions may have any names, and torch's messages may quote the program's values.
+Every text is escaped: functions may have any names, and torch's messages may quote the program's values. The module
+asks IPython for the names of cells, and has no side effects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Chooses settings of the first run that may make the second run hit the caches. It has no side effects.
 
-The other changes are edits of the program: ``commands.cache_edits`` finds them.
+``commands.cache_edits`` finds edits of the program that may help as well.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _FREEZING = "_inductor.freezing"
 _FROZEN = re.compile("freezing|frozen")
 
 MOST = 5
-"""How many changes are tried."""
+"""The most changes that are tried."""
 Setting = bool | int | float | str | None
 
 
 @dataclass
 class CacheTrial:
-    """The changes for more runs, and the compiles that they may help."""
+    """Changes to try in another run, and the compiles that they may help."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
-    """In the form of ``torchConfig``."""
+    """Torch's settings, in the form of the option ``torchConfig``."""
     variables: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
     """The edited copies of files."""
@@ -43,7 +43,7 @@ class CacheTrial:
     is_of_both: bool = False
     """Whether the first run, which fills the caches, needs the changes, too."""
     compiles: set[tuple[str, str]] = field(default_factory=set)
-    """The compiles that it may help, by function and id."""
+    """The compiles that the changes may help, by function and id."""
 
     def __str__(self) -> str:
         if self.title:
@@ -62,9 +62,10 @@ class CacheTrial:
 
 
 def trials_of(found: JsonCaches) -> list[CacheTrial]:
-    """Return the trials, each for a separate run; none if the graph or an input differs.
+    """Return the trials of settings, each for a separate run; none for a compile whose graph or inputs differ.
 
-    Settings are not tried together: a setting holds for the whole run, and could make another compile miss.
+    The settings for different compiles are not combined: each holds for the whole run, and could make another compile
+    miss.
     """
     trials: list[CacheTrial] = []
     for missed in found.not_cached:
@@ -81,7 +82,7 @@ def trials_of(found: JsonCaches) -> list[CacheTrial]:
 
 
 def _wanted(missed: NotCached) -> tuple[dict[str, Setting], dict[str, str]] | None:
-    """Return the settings and variables of the first run, if these are all that differs."""
+    """Return the first run's settings and variables, if nothing else differs."""
     settings: dict[str, Setting] = {}
     variables: dict[str, str] = {}
     if missed.reasons and all(_FROZEN.search(reason) for reason in missed.reasons):

@@ -1,4 +1,4 @@
-"""Finds the compiles of a second run that miss the caches of a first one, and the parts of keys that differ.
+"""Finds the compiles of a second run that miss the caches which a first run filled, and why their keys differ.
 
 It has no side effects.
 """
@@ -170,7 +170,7 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
 
 
 def _of_sizes(compiled: Compile, counterpart: Compile | None) -> tuple[str, Place | None]:
-    """Return a sentence on the entry's guards that this compile lacks, and the line of a guard that only it has."""
+    """Return a sentence on guards that only the cache entry has, and the line of a guard that only this compile has."""
     of_one, of_other = (
         {guard.expression: guard for guard in (each.guards if each is not None else ()) if guard.type == "SHAPE_ENV"}
         for each in (counterpart, compiled)
@@ -195,7 +195,7 @@ _NO_BACKWARD = (
 
 
 def _lacks_backward(compiled: Compile | None) -> bool:
-    """Return whether a graph was compiled for training without its backward pass: each compile has a lookup."""
+    """Return whether graphs were compiled for training, but no backward pass was, as the lookups show."""
     graphs = [_parts(each) for each in compiled.lookups if each.components] if compiled is not None else []
     forward = [each for each in graphs if each.get(_TRAINS, ("", ""))[1] == "False"]
     return bool(forward) and not any(each[_IS_BACKWARD][1] == "True" for each in forward if _IS_BACKWARD in each)
@@ -232,7 +232,7 @@ def _differing(one: CacheLookup, other: CacheLookup) -> list[KeyPart]:
     names = dict.fromkeys([*of_one, *of_other])
     differing = [name for name in names if of_one.get(name, ("", ""))[0] != of_other.get(name, ("", ""))[0]]
     if "triton_backend" in differing:
-        # Triton chooses options for the device.
+        # The options differ because Triton chooses them for the device.
         differing = [name for name in differing if not name.startswith("triton_option[")]
     return [
         KeyPart(name, *_shown(of_one.get(name, (None, None))[1], of_other.get(name, (None, None))[1]))
@@ -287,7 +287,7 @@ def _advice_for_reasons(reasons: Sequence[str]) -> Iterator[str]:
 
 
 def _place_of_function(compiled: Compile, reasons: Sequence[str]) -> Place | None:
-    """Return the line of the operation that AOTAutograd cannot cache, by its message."""
+    """Return the line of the operation that AOTAutograd cannot cache, which its message names."""
     names = {match["name"] for reason in reasons if (match := _FUNCTION.search(reason)) is not None}
     nodes = (node for graph in compiled.graphs for node in graph.nodes)
     return next((node.place for node in nodes if node.target.rpartition(".")[2] in names), None)

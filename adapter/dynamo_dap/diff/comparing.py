@@ -1,4 +1,4 @@
-"""Compares two runs. It has no side effects, except that it reads generated code of runs that this command made."""
+"""Compares two runs. It reads the generated code of runs that this command made, and has no side effects."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from dynamo_dap.records.texts import counted, is_readable_source
 
 _CONTEXT = 3
 _MOST_LINES = 200
-"""Lines of one diff that are kept."""
+"""The most lines of one diff that are kept."""
 _LISTED = 20
 _DEVICE = re.compile(r"(?<=cuda:)\d+|(?<=device=)\d+|(?<=index=)\d+")
 """The number of a device: it differs between ranks."""
 
 
 def compare_runs(one: Run, other: Run) -> JsonDiff:
-    """Return where two runs differ, the first difference first.
+    """Return the differences between two runs, the earliest first.
 
     Raises:
         CannotCompare: neither run compiled anything.
@@ -93,7 +93,7 @@ class _Comparison:
     def __init__(self, one: Run, other: Run) -> None:
         self._runs = one, other
         self.not_compared: dict[str, None] = {}
-        """Reasons, without repetition."""
+        """Texts that say what is not compared and why, without repetition."""
 
     def differences(self) -> Iterator[Difference]:
         """Yield differences: processes and compiles in the order of A, then the programs' output."""
@@ -166,7 +166,7 @@ class _Records:
             yield from self._skipped()
 
     def _of_functions(self) -> Iterator[tuple[float, Difference]]:
-        """Yield each difference with the time of its compile in A, or else of the previous compile."""
+        """Yield each difference with the start of its compile in A; if only B has it, of the compile before."""
         functions_a, functions_b = self._by_name(self._a), self._by_name(self._b)
         for key, function in functions_a.items():
             match = functions_b.get(key)
@@ -335,7 +335,7 @@ class _Records:
             and _begins_alike(files, files_there)
         ):
             # A cached entry includes the backward graph, which torch otherwise compiles in the backward pass.
-            self._comparison.leave_out("the code of backward passes, where a cache served the compile in one run only")
+            self._comparison.leave_out("the code of backward passes, where the compile was a cache hit in one run only")
             return
         if one.kernels != other.kernels:
             text = f"the kernels of {one.name} differ"
@@ -390,13 +390,13 @@ class _Records:
 def _is_same_break(one: tuple[object, ...] | None, other: tuple[object, ...] | None) -> bool:
     if one is None or other is None:
         return one is other
-    # Without its text (a trace log without sources), a line equals no other line.
+    # Lines without recorded text (from a trace log without sources) cannot be compared.
     is_known = one[1] is not None and other[1] is not None
     return one[0] == other[0] and one[2] == other[2] and (not is_known or one[1] == other[1])
 
 
 def _parts(function: CompiledFunction) -> dict[str, list[Compile]]:
-    """Return compiles by name: a function's and its resume functions', without those that raced with others."""
+    """Return the compiles of a function and its resume functions by name, without needless ones by racing threads."""
     parts: dict[str, list[Compile]] = {}
     for compiled in function.compiles:
         if is_raced(compiled):
@@ -439,7 +439,7 @@ def _code_of(compiled: Compile) -> list[str] | None:
 
 
 def _time(compiles: Sequence[Compile], unknown: float) -> float:
-    """Return when the first of the compiles began; a log that was cut off lacks some of these times."""
+    """Return the first known start of the compiles, since a log that was cut off lacks some."""
     return next((compiled.began for compiled in compiles if compiled.began), unknown)
 
 

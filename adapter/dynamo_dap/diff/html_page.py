@@ -1,7 +1,7 @@
-"""Shows a comparison as one page: each difference with both sides beside each other, then counts and seconds.
+"""Shows a comparison as one page: each difference with A and B side by side, then counts and seconds.
 
-The page has no script, and its texts are escaped: a record may come from anybody. It has no side effects, except that
-it reads the user's files.
+The page has no script, and its texts are escaped: a record may come from anybody. The module reads the user's files,
+and has no side effects.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _cell(side: str, text: str | None, other: str | None) -> str:
 
 
 def _sides(diff: Sequence[str]) -> Iterator[tuple[str | None, str | None]]:
-    """Yield the lines of A and B that stand beside each other; None beside a line of one side only."""
+    """Yield the lines of A and B that are shown side by side; None beside a line of one side only."""
     only_a: list[str] = []
     only_b: list[str] = []
     for line in diff:

@@ -1,6 +1,6 @@
-"""Removes from the texts of a run what varies between processes.
+"""Removes addresses, times and other parts that vary between processes from the texts of a run.
 
-It has no side effects, except that it reads source lines.
+It has no side effects.
 """
 
 from __future__ import annotations
@@ -94,6 +94,6 @@ def _node_line(node: Node) -> str:
 
 
 def code_lines(text: str) -> list[str]:
-    """Return generated code without comments, docstring and temporary paths."""
+    """Return generated code without comment lines, empty lines and temporary paths."""
     lines = (_TEMPORARY.sub("/tmp/...", line).rstrip() for line in text.splitlines())
     return [line for line in lines if line and not line.lstrip().startswith(("#", "//"))]

@@ -46,7 +46,7 @@ class RunCommand:
     description: LaunchDescription
     variables: Mapping[str, str] = field(default_factory=dict)
     folder: Path | None = None
-    """Where it runs; None for the working directory."""
+    """The folder in which the program runs; None for the working directory."""
     saved_call: Path | None = None
     """The folder of the saved call that it replays. The user must agree first."""
 
@@ -57,12 +57,12 @@ class Run:
 
     given: str
     records: list[Record]
-    """One for each process, that of the program first."""
+    """The records of the processes, that of the program first."""
     status: int | None = None
     output: list[str] | None = None
     """What the program printed; None for a record."""
     calls: Mapping[str, list[HashedCall]] | None = None
-    """With ``--values``: the calls of each process, by the name of its file."""
+    """With ``--values``: the calls of each process, by the name of the file with their hashes."""
 
     @property
     def has_values(self) -> bool:
@@ -79,7 +79,7 @@ def side_of(given: str, python: str) -> Path | RunCommand:
     """Return the path of a record or trace log, or a command. A saved call becomes the command that replays it.
 
     Raises:
-        CannotCompare: ``given`` is something else.
+        CannotCompare: ``given`` is none of these.
     """
     path = Path(given)
     if path.is_file() and path.suffix != ".py":
@@ -96,10 +96,10 @@ def side_of(given: str, python: str) -> Path | RunCommand:
 def command_of(given: str, python: str, folder: Path | None = None) -> RunCommand:
     """Parse ``NAME=value python -m module argument``, or a saved call; interpreter and variables may be missing.
 
-    It will run in ``folder``, or in the working directory.
+    The command will run in ``folder``, or in the working directory.
 
     Raises:
-        CannotCompare: it names no program.
+        CannotCompare: the command names no program.
     """
     try:
         words = shlex.split(given)
@@ -142,7 +142,7 @@ def read_side(
 ) -> Run:
     """Read a record or run a command; ``with_values`` hashes the command's values.
 
-    ``cache_folder`` holds torch's caches, and the record gets the parts of their keys.
+    With ``cache_folder``, torch's caches are in that folder, and the record contains the parts of their keys.
 
     Raises:
         CannotCompare: the record cannot be read, or the command cannot be run.
@@ -187,10 +187,10 @@ def _ran(given: str, side: RunCommand, *, with_values: bool, cache_folder: str |
             try:
                 record = read_record(path)
             except UnreadableRecord:
-                # A process was killed when it began to write.
+                # The process was killed when it began to write.
                 continue
             if side.saved_call is not None and record.started is not None:
-                # Its code is in that folder.
+                # The code of a saved call is in its folder.
                 record.started = msgspec.structs.replace(record.started, cwd=str(side.saved_call))
             records.append(record)
         calls = {path.name: _calls_in(path) for path in sorted(values.iterdir())} if with_values else None

@@ -16,7 +16,7 @@ from dynamo_dap.records.texts import counted, recorded_line
 _LINES = 40
 _MORE = 20
 _VALUE = 100
-_TRIED = {None: "tried, it is not compiled then", True: "tried, it is a hit", False: "tried, it is still a miss"}
+_TRIED = {None: "tried, then it is not compiled", True: "tried, it is a hit", False: "tried, it is still a miss"}
 _COUNTS = ("compiles", "graphs", "operations", "breaks", "recompiles", "guards")
 
 
@@ -52,7 +52,7 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
 
 
 def _folded(parts: Sequence[KeyPart]) -> Iterator[KeyPart]:
-    """Yield parts; those of several inputs that differ in the same way are one: ``example_inputs[2] … [13]``."""
+    """Yield the parts, and inputs that differ in the same way as one part: ``example_inputs[2] … [13]``."""
     for values, group in groupby(parts, key=lambda part: (part.name.partition("[")[0], part.in_a, part.in_b)):
         first, *others = (part.name for part in group)
         if first.startswith("example_inputs[") and others:

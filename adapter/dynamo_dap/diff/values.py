@@ -46,7 +46,7 @@ def _of_process(one: Sequence[HashedCall], other: Sequence[HashedCall], leave_ou
 
 
 def _of_threads(one: Sequence[HashedCall], other: Sequence[HashedCall], leave_out: LeaveOut) -> Iterator[Difference]:
-    """Pair calls by their inputs: the order of threads varies."""
+    """Compare calls on other threads, paired by their inputs: the order of such calls varies."""
     matches: dict[object, list[HashedCall]] = defaultdict(list)
     for call in other:
         matches[_given(call)].append(call)

@@ -1,7 +1,8 @@
-"""Reads and writes files of explored stages: one line of JSON per document; the first line is the format's.
+"""Reads and writes files of explored stages: a line with the format's version, then one line of JSON per document.
 
-They lie beside the working directory's records, and the same number is kept. A file may come from anywhere: control
-characters are replaced, and unreadable lines skipped. Written in the debugged program, read in the command's process.
+The files are beside the working directory's records; those of the newest ``KEPT`` programs are kept. A file may come
+from anywhere: control characters are replaced, and unreadable lines skipped. The debugged program writes the files, and
+the command reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dynamo_dap.records.texts import without_controls
 SUFFIX = ".stages"
 KEPT = 20
 BOUND = 128 * 1024 * 1024
-"""Maximum bytes that are written to a file, and read."""
+"""The most bytes that are written to a file or read from it."""
 
 
 class UnreadableStages(Exception):
@@ -36,7 +37,7 @@ class _Begun(msgspec.Struct, rename="camel"):
 
 class _Made(msgspec.Struct, rename="camel"):
     compiled: Explored
-    """Without its documents."""
+    """The compile, without its documents."""
     document: Document
 
 
@@ -44,9 +45,9 @@ class StagesWriter:
     """Writes one file, on any compiling thread."""
 
     def __init__(self, path: Path, program: list[str]) -> None:
-        """Make the file. Raises ``OSError`` if that is impossible."""
+        """Create the file. Raises ``OSError`` if it cannot be created."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Only its owner may read what a program computes.
+        # Only the owner may read facts about the program.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         self._lock = threading.Lock()
         self._size = 0
@@ -66,7 +67,7 @@ class StagesWriter:
 
 
 def stages_in(folder: Path) -> list[Path]:
-    """Return each explored program's file of its first process, which may not exist; oldest first."""
+    """Return the file of the first process of each explored program, oldest first; it may not exist."""
     files = folder.glob(f"*{SUFFIX}") if folder.is_dir() else ()
     return sorted({file.with_name(file.name.partition(".")[0] + SUFFIX) for file in files})
 
@@ -78,7 +79,7 @@ def files_of_run(first: Path) -> list[Path]:
 
 
 def remove_old_stages(folder: Path) -> None:
-    """Remove the files beyond the number that is kept, as far as possible."""
+    """Remove the files of all programs but the newest ``KEPT``; ignore files that cannot be removed."""
     for file in [file for first in stages_in(folder)[:-KEPT] for file in files_of_run(first)]:
         with contextlib.suppress(OSError):
             file.unlink()
@@ -88,7 +89,7 @@ def read_run(first: Path) -> list[Explored]:
     """Return the compiles of a program's processes; ids of child processes include the process.
 
     Raises:
-        UnreadableStages: see ``read_stages``.
+        UnreadableStages: a file cannot be read, or is not in a known format.
     """
     compiles: list[Explored] = []
     for file in files_of_run(first):
@@ -101,7 +102,7 @@ def read_stages(path: Path) -> list[Explored]:
     """Return the compiles that were explored.
 
     Raises:
-        UnreadableStages: it is no such file, or one of a newer version of the format.
+        UnreadableStages: the file cannot be read, or is not in a known format.
     """
     try:
         with open_regular(path) as file:

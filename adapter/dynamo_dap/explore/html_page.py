@@ -1,7 +1,7 @@
 """Shows explored compiles as one page: panes side by side, with counterparts highlighted together.
 
-It has no side effects, except that it reads the user's files. A file of stages may come from anywhere: the page's
-script inserts its texts as text. The page's policy allows only its own script, and no connection.
+A file of stages may come from anywhere: the page's script inserts the file's texts as text, and the page's policy
+allows only this script, and no connection. The module reads the user's files, and has no side effects.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _sources(compiles: Sequence[Explored]) -> dict[str, dict[str, object]]:
 
 
 def _changes(compiles: Sequence[Explored]) -> dict[str, str]:
-    """Return the changes by passes, by compile and document."""
+    """Return the diff of each document that passes changed, by compile and document."""
     return {
         f"{compiled.id}:{document.id}": "\n".join(_difference(document))
         for compiled in compiles

@@ -1,6 +1,6 @@
 """Models the stages of a compile as documents, and links each part to the parts that it was made from.
 
-Plain values, as in ``records.model``. Runs on any thread.
+The structs are plain values for any thread, as in ``records.model``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Part(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """The first line, from 1."""
     last: int
     parents: list[str] = []
-    """What it was made from: ``DOCUMENT:PART``."""
+    """The parts that it was made from: ``DOCUMENT:PART``."""
     lines: list[int] = []
     """The user's lines that it computes: indices into ``Document.places``."""
     callers: list[int] = []
-    """The user's lines that called those, outermost first."""
+    """The user's lines that called these lines, outermost first: indices as in ``lines``."""
     note: str | None = None
     """Additional information: a name in torch's logs, a size."""
     lowerings: list[str] = []
@@ -63,7 +63,7 @@ class Document(Struct, rename="camel", omit_defaults=True):
     parts: list[Part] = []
     places: list[StackLine] = []
     operations: int = 0
-    """How many parts compute something."""
+    """The number of parts that compute something."""
     lost: list[str] = []
     """Names of the parts that compute something for an unknown user line."""
 
@@ -138,7 +138,7 @@ class Links:
         }
 
     def lines_of(self, name: str) -> list[StackLine]:
-        """Return the user's lines that a part computes, in the files' order."""
+        """Return the user's lines that a part computes."""
         document = self._documents[name.partition(":")[0]]
         return [document.places[each] for each in self.parts[name].lines]
 

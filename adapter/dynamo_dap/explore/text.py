@@ -1,4 +1,4 @@
-"""Prints explored compiles in a terminal: the stages, which kernels compute which line, a stage with its changes.
+"""Prints explored compiles in a terminal: the stages, the kernels of each line, a stage with its changes.
 
 Runs on the command's main thread.
 """
@@ -58,7 +58,7 @@ def _summary(document: Document) -> str:
 
 
 def _peaks(compiled: Explored) -> list[str]:
-    """Return each pass's peak of memory, and its lines; of several kernels the first."""
+    """Return the memory peak of each pass, with its lines; of several kernels at the peak, the first."""
     links = Links(compiled.documents)
     found = []
     for document in compiled.documents:
@@ -172,7 +172,7 @@ def _print_code(text: str, language: str, console: Console) -> None:
 
 
 def print_counterparts(compiled: Explored, place: str, console: Console) -> None:
-    """Print a user line at each stage."""
+    """Print the parts of each stage that compute a user line."""
     file, _, line = place.rpartition(":")
     links = Links(compiled.documents)
     names = {

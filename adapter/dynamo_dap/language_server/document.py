@@ -1,6 +1,7 @@
-"""Represents the present text of a user's file, with the record's facts about it.
+"""Represents the present text of a user's file, and maps its lines to the recorded ones.
 
-There is one per version of a text and state of the record. Lines are counted from 1, columns from 0 in characters.
+There is one ``Document`` for each version of a text and state of the record. Lines are counted from 1, columns from 0
+in characters.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ _PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 class Document:
-    """A text and its record."""
+    """The present text of a file, with the recorded digests of its lines."""
 
     def __init__(self, path: str, uri: str, lines: Sequence[str], recorded: Sequence[str]) -> None:
-        """Take ``lines`` without line ends, and the digests ``recorded``."""
+        """Take the present ``lines`` and the ``recorded`` digests."""
         self.path = path
         self.uri = uri
         self.lines = [line.rstrip("\r\n") for line in lines]
@@ -91,7 +92,7 @@ class Document:
         return self._map.recorded(line)
 
     def recorded_in(self, lines: Iterable[int]) -> dict[int, int]:
-        """Return the recorded numbers of those lines that are among some present ones."""
+        """Return the present ``lines`` by their recorded numbers, without new and changed ones."""
         return {recorded: line for line in lines if (recorded := self._map.recorded(line)) is not None}
 
     def line_of(self, place: Place | None) -> int | None:
@@ -110,7 +111,7 @@ class Document:
     # -- names -----------------------------------------------------------------------------------------------------
 
     def name_at(self, line: int, column: int) -> tuple[str, int, int] | None:
-        """Return the expression that ends in the name at a position, ``self.fc.weight``, and its columns."""
+        """Return the dotted expression up to the name at a position, ``self.fc.weight``, and its columns."""
         for path in _PATH.finditer(self.text(line)):
             if path.start() <= column <= path.end():
                 for name in _NAME.finditer(path[0]):
@@ -119,7 +120,7 @@ class Document:
         return None
 
     def column_after(self, line: int, name: str, column_in_bytes: int | None) -> int | None:
-        """Return the column after a name in a line: at the recorded place if it is there, else the first."""
+        """Return the column after a name in a line: the name at the recorded column, else its first occurrence."""
         text = self.text(line)
         if column_in_bytes is not None:
             start = len(text.encode()[: column_in_bytes - 1].decode(errors="ignore"))
@@ -142,7 +143,7 @@ class Document:
 
     @cached_property
     def meaning(self) -> str:
-        """Equal for texts that differ only in comments and empty lines."""
+        """A text that is equal for files that differ only in comments and layout."""
         return ast.dump(self.tree) if self.tree is not None else "\n".join(self.lines)
 
     @cached_property
@@ -202,7 +203,7 @@ def real_path(path: str) -> str:
     """Return the path without symbolic links; cached for the thousands of places in a record."""
     try:
         return os.path.realpath(path)
-    except ValueError:  # a null byte, which no name of a file has
+    except ValueError:  # a null byte, which no file's name contains
         return path
 
 
@@ -213,7 +214,7 @@ def first_line(node: ast.stmt) -> int:
 
 
 class Positions:
-    """Converts positions for one client."""
+    """Converts between our columns and the units of one client."""
 
     def __init__(self, codec: PositionCodec) -> None:
         self._codec = codec

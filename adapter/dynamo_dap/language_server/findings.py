@@ -1,6 +1,6 @@
 """Finds what a record reports about lines: graph breaks, recompiles, skipped functions, limits, untraced lines.
 
-Made from a record; line numbers are as recorded. It has no side effects.
+Line numbers are those of the recorded files. It has no side effects.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, lis
     ``is_of_several``: other processes ran the same code, and may have traced what this one has not.
     """
     found: dict[tuple[object, ...], Finding] = {}
-    # Cache it: many recompiles ask about the same record.
+    # Many recompiles have the same subject.
     changes = functools.cache(lambda subject: Changed(subject, tuple(lines_that_change(subject, record.sources))))
     for function, compiled in record.compiles():
         for finding in _of_compile(record, function, compiled, changes):
@@ -103,7 +103,7 @@ def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, lis
 
 
 def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
-    """Merge equal findings, which each recompile and each function around it repeat."""
+    """Merge a finding into an equal one: every recompile, and every function that inlines the line, repeats it."""
     key = finding.kind, finding.place.path, finding.place.line, finding.message.split("\n", 1)[0]
     known = found.setdefault(key, finding)
     if known is finding:
@@ -116,7 +116,7 @@ def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
 def _of_compile(
     record: Record, function: CompiledFunction, compiled: Compile, changes: Callable[[str], Changed]
 ) -> Iterator[Finding]:
-    """Yield a compile's findings; for a library's, also at the user's calling line."""
+    """Yield a compile's findings; repeat those in a library at the user's line that called it."""
     for finding in _where_it_is(record, function, compiled, changes):
         yield finding
         if finding.place.path in record.libraries:
@@ -182,7 +182,7 @@ def _where_it_is(
 
 
 def _users_place(record: Record, graph_break: GraphBreak) -> Place | None:
-    """Return the user's innermost line: torch's line may be in a library that is traced as well."""
+    """Return the innermost line of the user's own code: the break may be in a library that Dynamo traces."""
     users = record.sources.keys() - record.libraries
     places = [line.place for line in graph_break.stack if line.place.path in users]
     return places[-1] if places else graph_break.place
@@ -256,7 +256,7 @@ def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Findi
 
 
 def _skipped(record: Record) -> Iterator[Finding]:
-    """Yield functions that were never compiled, except because of a graph break or limit that is reported already."""
+    """Yield skipped functions, unless they were compiled or another finding reports why not."""
     known = {(one.name, one.place): one for one in record.functions}
     for skipped in record.skipped:
         function = known.get((skipped.name, skipped.place)) or CompiledFunction(skipped.name, skipped.place)
@@ -268,7 +268,7 @@ def _skipped(record: Record) -> Iterator[Finding]:
 
 
 def _never_traced(record: Record) -> Iterator[Finding]:
-    """Yield untraced lines of functions that were compiled at least once; for others, only the reason matters."""
+    """Yield untraced lines of functions that were compiled at least once; other findings explain other functions."""
     lines: dict[tuple[str, Place], set[int]] = {}
     traced: dict[tuple[str, Place], set[int]] = {}
     functions: dict[tuple[str, Place], CompiledFunction] = {}
@@ -282,7 +282,7 @@ def _never_traced(record: Record) -> Iterator[Finding]:
     for (name, place), all_lines in lines.items():
         if _may_continue(record, functions[name, place]):
             continue
-        # The first line is the function's own.
+        # The function's first line is its ``def`` or decorator, which Dynamo does not trace.
         for first, last in _runs(sorted(all_lines - {place.line}), traced[name, place]):
             message = f"Dynamo never traced this line of {name}"
             yield Finding(Kind.NEVER_TRACED, Place(place.path, first), message, last, functions[name, place])

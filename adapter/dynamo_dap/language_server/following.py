@@ -1,7 +1,7 @@
 """Follows the newest record of a workspace, while a program writes it.
 
-A record without a finished compile has nothing to show, and does not replace one that has. If the first process of a
-run compiles nothing (a launcher), the next process that compiles is followed.
+A record without a finished compile has nothing to show, so it does not replace a record that has one. If the first
+process of a run compiles nothing (a launcher), the record of another process of the run is followed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RecordFollower:
         """Facts about the records' programs; None for unreadable records."""
         self._scans: dict[Path, RecordScan] = {}
         self._listed: dict[str, tuple[int, list[Path]]] = {}
-        """By folder: its record files, and its time of modification."""
+        """The time of modification and the record files of each folder."""
 
     @property
     def record(self) -> Record | None:
@@ -48,7 +48,7 @@ class RecordFollower:
 
     @property
     def is_of_several(self) -> bool:
-        """Whether the record is of a process of a run other than the first."""
+        """Whether the record is of a child process: other processes of the run may have traced the same code."""
         return self.path is not None and self.path.parent.suffix == RUN_SUFFIX
 
     def poll(self) -> bool:
@@ -101,8 +101,8 @@ class RecordFollower:
         places = [program.cwd, *([str(Path(program.cwd, script))] if script.endswith(".py") else [])]
         if any(_is_inside(os.path.realpath(place), root) for place in places):
             return True
-        # Ignore a library's file, whose folder says nothing about the workspace, and a folder of a program that ran
-        # elsewhere.
+        # Compiled files count only below the program's working directory, or if the root is a file: a library may be
+        # inside any workspace.
         may_be_its = _is_inside(root, os.path.realpath(program.cwd)) or Path(root).is_file()
         return may_be_its and any(_is_inside(os.path.realpath(source), root) for source in self._scan(path).sources())
 
@@ -110,7 +110,7 @@ class RecordFollower:
         try:
             self._programs[path] = program_of(path)
         except UnfinishedRecord:
-            pass  # look again
+            pass  # the next poll tries again
         except UnreadableRecord as problem:
             if path.is_file():
                 self._programs[path] = None
@@ -132,10 +132,10 @@ class RecordFollower:
         return found
 
     def _listing(self, folder: str, listed: dict[str, tuple[int, list[Path]]]) -> list[Path]:
-        """Return the records and runs in a folder, which is read again if it changed; note them in ``listed``."""
+        """Return the records and runs in a folder and note them in ``listed``; list the folder only if it changed."""
         changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 - asked for each folder, again and again
         known = self._listed.get(folder)
-        # A file that is made right after the folder was listed may leave its time of modification as it was.
+        # A file that is created right after the listing may not change the folder's rounded time of modification.
         if known is None or known[0] != changed or time.time_ns() - changed < _RECENT_NS:
             known = changed, [path for path in Path(folder).iterdir() if path.suffix in (SUFFIX, RUN_SUFFIX)]
         listed[folder] = known
@@ -143,7 +143,7 @@ class RecordFollower:
 
 
 def _newest_run_first(records: list[Path]) -> list[Path]:
-    """Return the records by run; in a run the first process, then the others by their beginning."""
+    """Return the records, the newest run first; in a run the first process, then the others by their start."""
     runs: dict[str, list[Path]] = {}
     for path in sorted(records, key=lambda path: path.name):
         runs.setdefault(_run_of(path), []).append(path)

@@ -1,6 +1,6 @@
 """Converts findings to diagnostics, fixes to code actions, and compiled functions to lenses. It has no side effects.
 
-A finding is at its code's present line, as long as the code is unchanged.
+A finding is shown at the present line of its code, and only while the code is unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dynamo_dap.records.texts import counted
 
 SOURCE = "torch.compile"
 QUICK_FIX = "quickfix.torchCompile"
-"""The kind of the code actions, by which an editor's extension finds them among those of others."""
+"""The kind of our code actions, by which an editor's extension finds them."""
 _SEVERITIES = {
     Kind.GRAPH_BREAK: DiagnosticSeverity.Warning,
     Kind.RECOMPILE: DiagnosticSeverity.Information,
@@ -95,12 +95,12 @@ def _range(document: Document, place: Place, positions: Positions) -> Range | No
 
 
 TRY_FIX = "dynamo.tryFix"
-"""Its only argument is a ``PlaceToTry``."""
+"""The command that tries fixes; its only argument is a ``PlaceToTry``."""
 
 
 @dataclass(frozen=True)
 class PlaceToTry:
-    """The command's argument: one fix by its title, or all for a line, counted from 0 as in LSP."""
+    """The fixes to try: one by its title, or all of a line, which is counted from 0 as in LSP."""
 
     uri: str
     line: int
@@ -147,7 +147,7 @@ def stop_of(finding: Finding, diagnostic: Diagnostic, document_of: DocumentOf) -
 def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Trial | None) -> CodeAction:
     """Return the action that applies a fix.
 
-    A fix that is proven to help is preferred; one that changes results is not offered.
+    A fix that is proven to help is preferred; one that changes results is disabled.
     """
     edit = workspace_edit(fix, positions)
     action = CodeAction(fix.title, QUICK_FIX, [diagnostic], edit=edit, is_preferred=False)
@@ -173,7 +173,7 @@ def _text_edit(edit: Edit, positions: Positions) -> TextEdit:
     end = _position(document, edit.last_line, edit.last_column, positions)
     if edit.last_line <= len(document.lines):
         return TextEdit(Range(start, end), edit.text)
-    # The file's last line has no end.
+    # The file's last line has no line end.
     text = edit.text.removesuffix("\n")
     return TextEdit(Range(start, end), f"\n{text}" if edit.first_line > len(document.lines) else text)
 
@@ -187,7 +187,7 @@ def _position(document: Document, line: int, column: int, positions: Positions) 
 
 OPEN_RECORD = "dynamo-dap.openRecord"
 WRITE_REPORT = "dynamo.writeReport"
-"""Takes no arguments; returns the path of a page, or null if nothing was recorded."""
+"""The command that writes a report. It takes no arguments; it returns a page's path, or null if there is no record."""
 _WIDTH = 110
 _UNFINISHED = "not finished"
 _MOST_CALLERS = 2
@@ -215,7 +215,7 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
 
 
 def _inlining(function: CompiledFunction, functions: Sequence[CompiledFunction]) -> list[str]:
-    """Return the names of functions whose graphs contain all that ``function`` computes in a call of theirs."""
+    """Return the names of the functions that inline ``function`` without a graph break in it."""
     return [
         caller.name
         for caller in functions
@@ -234,8 +234,8 @@ def _inlines(compiled: Compile, function: CompiledFunction) -> bool:
 def title(function: CompiledFunction, *, has_ended: bool, callers: Sequence[str] = ()) -> str:
     """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``; empty before the first compile has finished.
 
-    When the program has ended, it names the unfinished compiles. Before, they may still finish. For a function whose
-    own compiles have no graph, it names the ``callers`` that inline it.
+    The title names unfinished compiles if the program has ended: before, they may still finish. If the function's own
+    compiles have no graph, it names the ``callers`` that inline the function.
     """
     unfinished = [one.id for one in function.compiles if one.state == TRACING]
     if len(unfinished) == len(function.compiles):

@@ -1,6 +1,6 @@
 """Writes the report that an editor opens: first a part of a large log, then the whole.
 
-Each method runs on a thread of its own, never two at the same time, except ``stop``.
+``begin`` and ``finish`` run on worker threads, never at the same time; ``stop`` runs on any thread.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ReportPage:
         self._is_stopped = threading.Event()
 
     def begin(self) -> Path:
-        """Write the page, with only the first part of a log that takes long; return its path.
+        """Write the page, for a large log only on its first part; return its path.
 
         Raises:
-            UnreadableRecord: it cannot be read, or the page cannot be written.
+            UnreadableRecord: the record or log cannot be read, or the page cannot be written.
         """
         if not is_trace(self._path):
             return write_page(read_record(self._path), self._path)
@@ -60,7 +60,7 @@ class ReportPage:
         self._is_stopped.set()
 
     def _read_rest(self, reader: TraceReader) -> bool:
-        """Read until the end; return False if that was stopped or failed."""
+        """Read the log to its end; return False if reading was stopped or failed."""
         try:
             while not self._is_stopped.is_set():
                 if reader.read(_PIECE_SECONDS):

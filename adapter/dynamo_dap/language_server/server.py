@@ -1,7 +1,7 @@
 """Answers the editor's requests from the newest records, and publishes diagnostics.
 
-A trace log in the settings takes precedence over records. Everything runs on pygls's event loop, which also polls for
-new records.
+A trace log in the settings takes precedence over records. Everything but trials and the writing of reports runs on
+pygls's event loop, which also polls for new records.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _WARNING = types.MessageType.Warning
 SECTION = "dynamo"
 """The section of the client's settings: ``inlayHints``, ``diagnostics``, ``traceLog`` and ``pathMappings`` are ours."""
 BREAKPOINTS = "breakpoints"
-"""An option of ``initialize``: the client has the command that sets breakpoints."""
+"""An option of ``initialize``: whether the client has the command ``STOP_WHERE_SET``."""
 _MOST_SHOWN = 5
 
 
 @dataclass
 class _Shown:
-    """A record, and its facts about files that no newer record contains."""
+    """A record, with its findings and the present texts of its files."""
 
     record: Record
     findings: dict[str, list[Finding]]
@@ -86,13 +86,13 @@ class RecordServer(LanguageServer):
         self._shown: list[_Shown] = []
         """The newest first. Older records stay for files that no newer record contains."""
         self._published: dict[str, list[types.Diagnostic]] = {}
-        """By URI."""
+        """The diagnostics that were sent to the client, by URI."""
         self._settings: dict[str, bool] = {}
         self._watching: asyncio.Task[None] | None = None
         self._publishing: asyncio.TimerHandle | None = None
         self._trials = Trials(self, self._apply)
         self._reports: tempfile.TemporaryDirectory[str] | None = None
-        """Texts that the client was asked to show."""
+        """The folder of texts that the client was asked to show."""
         self._page: ReportPage | None = None
         """The report that was written last."""
         self._finishing: asyncio.Task[None] | None = None
@@ -137,7 +137,7 @@ class RecordServer(LanguageServer):
             self._show(newest, is_of_several=self._follower.is_of_several)
         self._shown = [one for one in self._shown if not one.is_of_log or one.record is logged]
         if logged is not None:
-            # The user has named it: it comes before newer records of the same files.
+            # The user named this log, so it takes precedence over newer records of the same files.
             self._show(logged, is_of_log=True)
         self._trials.forget()
         self.publish()
@@ -186,7 +186,7 @@ class RecordServer(LanguageServer):
         self._published = {uri: diagnostics for uri, diagnostics in found.items() if diagnostics}
 
     def _is_shown(self, document: Document) -> bool:
-        """Return whether it is open, or a user's file in the workspace: the user cannot fix others."""
+        """Return whether a document is open, or is a user's file in the workspace: the user cannot fix others."""
         opened = any(path_of(uri) == document.path for uri in self.workspace.text_documents)
         if opened or any(document.path in map(real_path, one.record.libraries) for one in self._shown):
             return opened
@@ -211,7 +211,7 @@ class RecordServer(LanguageServer):
         return Positions(self.workspace.position_codec)
 
     def document(self, path: str) -> Document | None:
-        """Return a record's file in its present state."""
+        """Return a recorded file with its present text."""
         found = self._known(path)
         return None if found is None else found[1]
 
@@ -239,7 +239,7 @@ class RecordServer(LanguageServer):
     # -- settings --------------------------------------------------------------------------------------------------
 
     async def read_settings(self, given: object) -> None:
-        """Read the client's settings: those sent, else the answer to our request, else those of ``initialize``."""
+        """Read the client's settings: ask for them if the client can answer, otherwise take those ``given``."""
         known = self.client_capabilities.workspace
         if known is not None and known.configuration:
             item = types.ConfigurationItem(section=SECTION)
@@ -250,7 +250,7 @@ class RecordServer(LanguageServer):
         self.take_options(given)
 
     def take_options(self, options: object) -> None:
-        """Read the options of ``initialize``."""
+        """Take the client's settings, or the options of ``initialize``."""
         if isinstance(options, dict):
             self._settings.update({name: value for name, value in options.items() if isinstance(value, bool)})
             self._trace.take(options)
@@ -259,7 +259,7 @@ class RecordServer(LanguageServer):
         """Read the client's settings (``workspace/didChangeConfiguration``)."""
         await self.read_settings(given)
         if self._trace.record is None:
-            # The settings no longer name this log.
+            # The settings no longer name the log that is shown.
             self._shown = [one for one in self._shown if not one.is_of_log]
         self.publish()
         await self._refresh()
@@ -359,7 +359,7 @@ class RecordServer(LanguageServer):
         try:
             runner = runner_of(asked[0].started, [], sys.executable, _TRIAL_SECONDS)
         except CannotTry as problem:
-            self._trials.report(f"It cannot be tried: {problem}", _WARNING)
+            self._trials.report(f"Cannot try the fix: {problem}", _WARNING)
             return
         self._trials.begin(asked[1], list(fixes.values()), runner, texts)
 

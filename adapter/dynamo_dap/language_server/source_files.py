@@ -25,7 +25,7 @@ class SourceFile:
     lines: list[str]
     """Without their ends; the last is empty if the file ends with a new line."""
     ends: list[str]
-    """The line ends, without the last line's."""
+    """The ends of all lines but the last."""
 
     def with_edits(self, edits: Iterable[Edit]) -> bytes:
         """Return the file's content with edits."""
@@ -37,8 +37,8 @@ def read_source_file(path: str) -> SourceFile:
     """Read a file as Python does.
 
     Raises:
-        OSError: it cannot be read.
-        SyntaxError, UnicodeDecodeError: it is not in the encoding that it names.
+        OSError: the file cannot be read.
+        SyntaxError, UnicodeDecodeError: the file is not in the encoding that it declares.
     """
     content = read_regular(path)
     encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]

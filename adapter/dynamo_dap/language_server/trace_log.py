@@ -23,7 +23,7 @@ _FOLDER = "${workspaceFolder}"
 
 
 class PathMapping(msgspec.Struct, rename="camel"):
-    """A folder of the machine that wrote the log, and the one here with the same files."""
+    """A folder of the machine that wrote the log, and the local folder with the same files."""
 
     local_root: str
     remote_root: str
@@ -35,7 +35,7 @@ class _Settings(msgspec.Struct, rename="camel", frozen=True):
 
 
 class TraceLogFollower:
-    """Reads the log that is set, and again when it changes. Call ``poll`` again and again."""
+    """Reads the log in the settings, and reads it again when it changes. Call ``poll`` again and again."""
 
     def __init__(self) -> None:
         self._settings = _Settings()

@@ -28,7 +28,7 @@ class Trials:
     """Results of trials. Lives as long as the server."""
 
     def __init__(self, client: LanguageServer, apply: Callable[[str, Trial], None]) -> None:
-        """Let the editor ``apply`` a fix that was tried on a file, unless its code has changed since."""
+        """Use ``apply`` to let the editor apply a tried fix to a file, unless the file has changed since the trial."""
         self._client = client
         self._apply = apply
         self._tried: dict[_Key, Trial] = {}
@@ -49,7 +49,7 @@ class Trials:
         return self._tried.get(_key(document, fix))
 
     def further(self, document: Document, fix: Fix) -> list[Fix]:
-        """Return the results of a fix with further checks, at the present lines."""
+        """Return the tried fixes that extend a fix by further checks, if all lines are as they were."""
         tried = [one.fix for (path, _, meaning), one in self._tried.items() if (path, meaning) == _code(document)]
         begin = f"{fix.title}, and "
         return [
@@ -84,13 +84,13 @@ class Trials:
         try:
             trials = await asyncio.to_thread(try_fixes, fixes, reported, texts)
         except asyncio.CancelledError:
-            # The loop ends, as the server does.
+            # The event loop ends with the server.
             self._is_closed.set()
             raise
         except Cancelled:
             return
         except CannotTry as problem:
-            self.report(f"It cannot be tried: {problem}", types.MessageType.Warning)
+            self.report(f"Cannot try the fix: {problem}", types.MessageType.Warning)
             return
         finally:
             # Without an editor, pygls would report the failed message, then the failed report, endlessly.
@@ -118,7 +118,7 @@ class Trials:
 
 
 def _key(document: Document, fix: Fix) -> _Key:
-    """Return the code for which a trial is valid, without comments and empty lines."""
+    """Return the key of a trial: the file, the fix, and the code without comments and layout."""
     path, meaning = _code(document)
     return path, fix.title, meaning
 

@@ -1,4 +1,4 @@
-"""Makes inlay hints at assignments, and hovers, from the values of names while functions were traced.
+"""Makes inlay hints and hovers from the values that names had while Dynamo traced.
 
 It has no side effects.
 """
@@ -22,7 +22,7 @@ _GUARDS = 8
 
 
 class _Index:
-    """One version of a record's values, by file: a record has a hundred thousand of them."""
+    """Indexes the values in one version of a record by file: a record may have a hundred thousand values."""
 
     def __init__(self, record: Record) -> None:
         self.version = record.version
@@ -54,7 +54,7 @@ class _Index:
     def function_around(self, document: Document, line: int) -> range:
         """Return the present lines of the innermost traced function around a line; empty if there is none.
 
-        From the record: the text may have syntax errors, and is not parsed at each keystroke.
+        The lines come from the record: the text may have syntax errors, and must not be parsed at each keystroke.
         """
         recorded = next((one for at in range(line, 0, -1) if (one := document.recorded(at)) is not None), None)
         around = [
@@ -69,7 +69,7 @@ class _Index:
         return range(*_inclusive((known[0], max(line, known[-1])))) if known else range(0)
 
     def guards(self, compiled: Compile, name: str) -> list[Guard]:
-        """Return the guards on a name's first part."""
+        """Return the guards on the variable with which ``name`` begins, and on its parts."""
         known = self._guards.get(id(compiled))
         if known is None:
             known = self._guards[id(compiled)] = {}
@@ -109,7 +109,7 @@ _NAME = re.compile(r"\w+")
 def inlay_hints(record: Record, document: Document, positions: Positions, lines: range) -> list[InlayHint]:
     """Return shapes and dtypes for the assignments in some lines, from the last compile."""
     found: dict[tuple[int, int], list[list[tuple[Compile, TracedValue]]]] = {}
-    """By line and column, for each compile."""
+    """The values of each compile, by line and column."""
     last: dict[tuple[int, str], int] = {}
     """Each name's last assignment in a line: one hint is enough."""
     places: dict[tuple[int, str, int | None], tuple[int, int | None]] = {}
@@ -213,7 +213,7 @@ def _guard_text(guards: list[tuple[Compile, Guard]]) -> Iterator[str]:
 
 
 def _guard_row(compiled: Compile, expressions: list[str]) -> str:
-    """Return a row for the guards on one value, of which the first says most."""
+    """Return a row for the guards on one value: the first guard, and the number of others."""
     more = f" and {len(expressions) - 1} more" if len(expressions) > 1 else ""
     return f"- {_code(expressions[0])}{more} ({_of(compiled)})"
 

@@ -1,4 +1,4 @@
-"""Reads the user's files from the editor or from disk, with the record's facts about them."""
+"""Reads the user's files from the editor or from disk, and matches their lines with the recorded ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Documents:
         return known.document
 
     def _text(self, workspace: Workspace, uri: str | None, path: str) -> tuple[object, str] | None:
-        """Return a text with its version; an empty text has not been read yet."""
+        """Return a file's version and text; the text of a file that is not open is empty until it is read."""
         if uri is not None:
             document = workspace.text_documents[uri]
             return (uri, document.version), document.source

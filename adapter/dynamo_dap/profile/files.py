@@ -63,8 +63,8 @@ def read_profile(path: Path) -> Profile:
     """Read a profile that ``write_profile`` wrote.
 
     Raises:
-        UnreadableProfile: it is not a profile.
-        OSError: it cannot be read.
+        UnreadableProfile: the file is not a profile, or is one of a newer version.
+        OSError: the file cannot be read.
     """
     try:
         profile = msgspec.json.decode(read_regular(path), type=Profile)
@@ -106,7 +106,7 @@ def cpu_profile(profile: Profile) -> dict[str, Any]:
 
 
 def _call_frame(frame: Frame) -> dict[str, object]:
-    # Lines count from 0 here.
+    # In this format, lines count from 0.
     is_file = bool(frame.path) and not frame.path.startswith("<")
     url = Path(frame.path).as_uri() if is_file and Path(frame.path).is_absolute() else frame.path
     return {

@@ -1,7 +1,7 @@
 """Shows a profile as one page with a flame chart, for a browser and for VS Code.
 
-The page loads nothing, and names from the program cannot inject a script. It has no side effects, except that it reads
-the files in ``page/``.
+The page loads nothing, and names from the program cannot inject a script. The module reads the files in ``page/``, and
+has no side effects.
 """
 
 from __future__ import annotations

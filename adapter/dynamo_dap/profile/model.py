@@ -1,7 +1,7 @@
 """Defines a profile: each thread's call tree, own times, and the order in which calls ran.
 
-Written once, when the debugged program ends, and read by the command. Any thread may use the structs. Times are in
-nanoseconds, from the beginning of the process.
+The debugged program writes a profile when it ends, and the command reads it. Any thread may use the structs. Times are
+in nanoseconds, from the beginning of the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STAGES = (
     ("C++ and Triton compilers", ("compile_file", "async_compile", "PyCodeCache", "CachingAutotuner", "StaticAutotuner",
                                   "reload_kernel", "aoti_compile", "triton")),
 )  # fmt: skip
-"""Stages of a compile, with the prefixes of torch's phases in them; the first that matches."""
+"""Stages of a compile, each with prefixes of torch's phases; the first stage that matches a phase counts."""
 OTHERS = "the program and compiled calls"
 IMPORTS = "import of torch"
 OTHER_IMPORTS = "other imports"
@@ -68,7 +68,7 @@ class Node(Struct, rename="camel", omit_defaults=True):
     """The parent's calling line, if it is a function."""
     calls: int = 0
     own: int = 0
-    """Nanoseconds in it, without its calls."""
+    """Nanoseconds in the frame itself, without its calls."""
     instructions: int = 0
     lines: dict[int, int] = {}
     """Nanoseconds of ``own`` by line."""
@@ -151,7 +151,7 @@ class FunctionTime:
     total: int = 0
     """Including the functions that it calls."""
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By line: in the line itself, and including its calls."""
+    """Nanoseconds by line: in the line itself, and including its calls."""
 
 
 def totals(track: Track) -> list[int]:
@@ -191,7 +191,7 @@ def _add(function: FunctionTime, line: int, own: int, total: int) -> None:
 
 
 def _lines_running(track: Track, number: int) -> set[int]:
-    """Return the lines at which outer calls of a node's function wait for it: their totals include its time."""
+    """Return the lines at which outer, recursive calls wait for a node: their totals include the node's time."""
     lines: set[int] = set()
     frame, at = track.nodes[number].frame, number
     while (parent := track.nodes[at].parent) >= 0:
@@ -253,7 +253,7 @@ def frame_times(profile: Profile) -> tuple[list[int], list[int], list[int]]:
 def phase_times(profile: Profile) -> dict[str, tuple[int, int]]:
     """Return calls and nanoseconds of each of torch's phases, inner phases included, as ``compile_times()`` does.
 
-    As there, the time of a phase inside the same phase counts twice.
+    As in ``compile_times()``, the time of a phase inside the same phase counts twice.
     """
     found: dict[str, tuple[int, int]] = {}
     for track in profile.tracks:
@@ -276,6 +276,6 @@ def compile_times(profile: Profile) -> list[tuple[str, int]]:
 
 
 def walk(track: Track) -> Iterator[tuple[int, int, int]]:
-    """Yield what ran, in order: node, beginning, end."""
+    """Yield which nodes ran, in order: node, beginning, end."""
     ends = [*track.times[1:], track.ended]
     yield from zip(track.running, track.times, ends, strict=True)

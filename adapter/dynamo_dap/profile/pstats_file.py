@@ -47,7 +47,7 @@ def pstats_file(profile: Profile) -> bytes:
         )
         for function, one in sums.items()
     }
-    # What follows the object is not read.
+    # ``pstats`` does not read the mark behind the object.
     return marshal.dumps(stats) + BINARY_MARK
 
 

@@ -1,7 +1,7 @@
 """Gives advice on the findings of a record, the most costly first.
 
-It has no side effects, except that it reads the user's lines. Torch reports one failed guard and one graph break at a
-time. Here the values of one object are merged over all calls, and a break is merged over all functions that it cuts.
+Torch reports each failed guard and each graph break separately. This module merges the values of a guarded object over
+all calls, and a break over all functions that it cuts. It reads source files, and has no side effects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT = f"{PAGES}compile/programming_model.recompilation.html#changing-the-cache
 
 
 def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
-    """Return all advice on one function or on all: failures first, then the most costly."""
+    """Return all advice on one function or on all, in the order of ``Kind``, the most costly of each kind first."""
     functions = record.functions if only is None else [only]
     changes = [_with_lines(item, record) for function in functions for item in changes_of(function)]
     reported = {(item.function, item.subject) for item in changes}
@@ -65,12 +65,12 @@ def _failures(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
 
 
 def _about_violation(problem: str) -> list[str]:
-    """Return advice on code that contradicts a declaration of sizes."""
+    """Return advice on a line that does not work for every size that the user marked as dynamic."""
     if not problem.startswith("ConstraintViolationError"):
         return []
     return [
-        "change the line so that it holds for every size that was declared, or declare fewer",
-        "with torch._dynamo.maybe_mark_dynamic instead of mark_dynamic, these sizes compile separately",
+        "change the line so that it works for every size that you marked, or mark fewer",
+        "use torch._dynamo.maybe_mark_dynamic instead of mark_dynamic: such sizes are then compiled separately",
     ]
 
 
@@ -85,8 +85,8 @@ def _limits(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
             changes = changes_of(function)
             facts = [f"because: {'; '.join(one.title for one in changes)}"] if changes else []
             advice = [
-                *(["keep the changing value equal, see below"] if changes else []),
-                f"where each variant is wanted: torch._dynamo.config.{(reached.limit or '').split()[0]} = 16",
+                *(["keep the changing value the same, see below"] if changes else []),
+                f"if you need every variant: torch._dynamo.config.{(reached.limit or '').split()[0]} = 16",
             ]
             yield Item(
                 Kind.LIMIT,
@@ -127,7 +127,7 @@ def _breaks(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
 def _with_callers(breaks: list[_Break]) -> list[_Break]:
     """Merge a break in a called function with the break that it causes in the caller.
 
-    Such a break cuts the caller, and then the called function, which is compiled by itself.
+    Dynamo reports such a break twice: first in the caller, then in the called function, which it compiles separately.
     """
     left = []
     for graph_break in breaks:
@@ -141,14 +141,14 @@ def _with_callers(breaks: list[_Break]) -> list[_Break]:
 
 
 def _is_inside(inner: _Break, outer: _Break) -> bool:
-    """Return whether ``inner`` is the same break as ``outer``, seen from where it happens rather than from a call."""
+    """Return whether ``outer`` reports, at a line that calls, the break that ``inner`` reports where it happens."""
     same = inner.found.reason == outer.found.reason and inner.found.explanation == outer.found.explanation
     place = outer.found.place
     through = {
         (line.place.path, line.place.line)
         for function, compiled in inner.cut
         for line in (*compiled.stack, *inner.found.stack[:-1])
-        # A resume function is called from the line of its own break, not from a call.
+        # The stack of a resume function has the line of its own break, which is not a call.
         if line.function != function.name
     }
     return same and place is not None and (place.path, place.line) in through
@@ -158,7 +158,7 @@ def _broken(known: _Break) -> Item:
     one = known.found
     is_torchs = one.place is not None and _TORCH.search(one.place.path) is not None
     places = list(dict.fromkeys(known.places))
-    # The user's line comes first; torch's is a fact.
+    # The item is at the user's line; torch's line becomes a fact.
     place = next((each for each in places if not _TORCH.search(each.path)), one.place) if is_torchs else one.place
     where = f" at {at(place)}" if place is not None else ""
     names = list(dict.fromkeys(compiled.name for _, compiled in known.cut))
@@ -173,14 +173,14 @@ def _broken(known: _Break) -> Item:
     ids = list(dict.fromkeys(compiled.id for _, compiled in known.cut))
     title = f"Graph break{where}: {one.reason}"
     settings = settings_of_break(one)
-    hints = [*(f"{setting.text}  (drops what it logs)" for setting in settings if setting.adds), *one.hints]
+    hints = [*(f"{setting.text}  (drops the log messages)" for setting in settings if setting.adds), *one.hints]
     if one.condition is not None:
-        promised = f"torch._check({one.condition}) before the line, or of the opposite, if one holds for all data"
+        promised = f"torch._check({one.condition}) before the line, or its opposite, if that holds for all data"
         guarded = f"else torch.fx.experimental.symbolic_shapes.guard_or_false({one.condition})"
         hints = [f"{promised}; {guarded}", *hints]
     if one.place is not None and is_torchs:
-        # The user does not edit torch, and torch's hints are about the line.
-        facts.append(f"breaks in torch's own {at(one.place)}: leave it, and change the line of yours that calls it")
+        # Torch's hints are about its own line, which the user cannot edit.
+        facts.append(f"breaks inside torch, at {at(one.place)}: change your line that calls it")
         hints = [setting.text for setting in settings]
     return Item(
         Kind.BREAK,
@@ -222,7 +222,7 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
             name, _, value = one.expression.rpartition(" == ")
             name = subject_of(name)
             advice = [
-                "each other value is compiled again: change the line so that it needs no constant",
+                "each other value causes a recompile: change the line so that it needs no constant",
                 "if only this value occurs: do not mark it as dynamic",
             ]
             item = Item(
@@ -248,7 +248,7 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
 
 
 def _with_lines(item: Item, record: Record) -> Item:
-    """Return a change with the program's lines that may cause it."""
+    """Return an item that also names the user's lines that may change the value."""
     places = lines_that_change(item.subject, record.sources)
     if not places:
         return item

@@ -1,7 +1,4 @@
-"""Prints what saved compiles hold: torch's saved caches, compiled functions and exported programs.
-
-It prints to a console, and reads source files.
-"""
+"""Prints the content of saved compiles: torch's saved caches, compiled functions, precompiled and exported programs."""
 
 from __future__ import annotations
 
@@ -73,16 +70,14 @@ def print_precompiled(path: Path, program: PrecompiledProgram, console: Console)
     if program.modules:
         show(f"  {counted(program.modules, 'module')} with the parameters and buffers below")
     for number, text in enumerate(program.inputs, 1):
-        show(
-            f"  input {number}: {text or 'not a tensor: it computes with the value of the capture, whatever you pass'}"
-        )
+        show(f"  input {number}: {text or 'not a tensor: it always uses the value of the captured call'}")
     if program.backend == "inductor":
         show("  It refuses other sizes, types, devices and strides.")
     else:
         show("  It refuses other sizes, types and devices.")
     show("  Branches are those of the captured call: no guard checks them.")
     if program.weights:
-        show(f"\nNeeds {counted(len(program.weights), 'parameter')} and buffers; their values may be others")
+        show(f"\nNeeds {counted(len(program.weights), 'parameter')} and buffers; their values may differ")
     for name, text in program.weights.items():
         show(f"  {name}: {text}{', gets a gradient' if name in program.gradients else ''}")
 

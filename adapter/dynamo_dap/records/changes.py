@@ -1,6 +1,7 @@
-"""Finds what changed from call to call, and so caused recompiles, with advice. It has no side effects.
+"""Finds the values that changed from call to call and so caused recompiles, and advises on them.
 
-Torch reports one failed guard of each earlier compile. Here the values of one object are merged over all calls.
+Torch reports one failed guard of each earlier compile. This module merges the values of one object over all calls. It
+has no side effects.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _GRADIENT = re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch")
 _NO_TENSOR = re.compile(
     r"expected type of '(?P<name>.+)' to be (?:a tensor type|<class 'torch\.[^']+'>, but .*'NoneType')"
 )
-"""Up to torch 2.14, and from 2.15 on."""
+"""The first alternative is for torch up to 2.14, the second for torch 2.15."""
 _EQUAL = re.compile(r"(?P<name>.+?) (?:==|is) (?P<then>.+)")
 _CACHE = re.compile(
     r"^(?P<root>.*?(?:cache|past_key|\bkv\b|\bpast(?=[\[)]))\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE
@@ -60,23 +61,23 @@ CONSTANTS = f"{PAGES}compile/programming_model.recompilation.html#wrapping-const
 
 
 def subject_of(expression: str) -> str:
-    """Return a specialized expression as changes name it: ``size 0 of x``."""
+    """Return the ``subject`` of an item about a specialized expression: ``size 0 of x``."""
     size = _SIZE_OF.fullmatch(expression)
     return _shown(expression if size is None else f"size {size['index']} of {size['name']}")
 
 
 def listed(names: list[str]) -> str:
-    """Return names in one line, the first ones of many."""
+    """Return the first ``VALUES`` names in one line, and the number of the others."""
     more = f" and {len(names) - VALUES} more" if len(names) > VALUES else ""
     return ", ".join(names[:VALUES]) + more
 
 
 @dataclass
 class _Change:
-    """A value, or the values of one cache, that differed from those of the compile."""
+    """A guarded value, or the values of one KV cache, that differed from earlier compiles."""
 
     subjects: dict[str, list[str]] = field(default_factory=dict)
-    """``size 2 of cache``, ``dtype of x``: its values, in the order of the calls."""
+    """For each subject (``size 2 of cache``, ``dtype of x``), its values in the order of the calls."""
     advice: list[str] = field(default_factory=list)
     link: str = RECOMPILATION
     settings: list[Setting] = field(default_factory=list)
@@ -84,16 +85,16 @@ class _Change:
     places: list[Place | None] = field(default_factory=list)
     callers: list[Place | None] = field(default_factory=list)
     cause: str = ""
-    """One of ``Item``'s causes."""
+    """The ``cause`` of the item."""
 
 
 def merged(items: list[Item]) -> list[Item]:
-    """Merge sizes with the same numbers: each function that gets a changing size reports it."""
+    """Merge items about sizes with the same values: every function that gets a changing size has an item about it."""
     merged: dict[object, list[Item]] = {}
     for number, item in enumerate(items):
         is_size = item.subject.startswith("size ") and len(item.values) > 1
         is_size = is_size and all(value.isdigit() and int(value) > 1 for value in item.values)
-        # A parameter's size, or a size that a line specializes, has its own cause and other advice.
+        # Sizes with different causes need different advice: a parameter's size, say, or one that a line specializes.
         merged.setdefault((item.cause, *item.values) if is_size else number, []).append(item)
     return [_one_of(same) if len(same) > 1 else same[0] for same in merged.values()]
 
@@ -114,7 +115,7 @@ def _one_of(items: list[Item]) -> Item:
 
 
 def changes_of(function: CompiledFunction) -> list[Item]:
-    """Return what changed between a function's calls, in the order of the compiles that it caused."""
+    """Return the changes between a function's calls, in the order of the recompiles that they caused."""
     found: dict[str, _Change] = {}
     specialized = {
         subject_of(subject := one.expression.rpartition(" == ")[0]): (subject, one.place)
@@ -122,7 +123,7 @@ def changes_of(function: CompiledFunction) -> list[Item]:
         for one in compiled.specializations
     }
     for compiled in function.compiles:
-        # The newest compile comes first: its values are those of the call before.
+        # Torch reports the newest compile first. Reversed, the values are in the order of the calls.
         for failure in reversed(causes_of(compiled, function)):
             read = _read(failure)
             change = found.setdefault(read.root, _Change())
@@ -150,7 +151,7 @@ def changes_of(function: CompiledFunction) -> list[Item]:
 
 
 def causes_of(compiled: Compile, function: CompiledFunction) -> list[GuardFailure]:
-    """Return the failed guards to which a recompile is due."""
+    """Return the failed guards that caused a recompile."""
     failures = [] if is_raced(compiled) else compiled.failures
     subjects = {(failure.compile_id, _read(failure).subject) for failure in failures}
     return [
@@ -161,14 +162,15 @@ def causes_of(compiled: Compile, function: CompiledFunction) -> list[GuardFailur
 
 
 def _is_about(hint: str, read: _Read) -> bool:
-    """Return whether torch's hint can help: torch gives the hint on static shapes for every guard on a parameter."""
+    """Return whether torch's hint fits: torch also gives its hint on static shapes if a parameter changed otherwise."""
     return "static_shapes" not in hint or read.subject.startswith(("size ", "stride "))
 
 
 def _modules_of(function: CompiledFunction) -> int:
-    """Return for how many modules the method was compiled: they share one code object, and its limit.
+    """Return the number of modules for which the method was compiled, or 0 if they did not cause its compiles.
 
-    Only if most compiles were for another module than those before: a compile that serves all is not due to them.
+    The modules share one code object and its recompile limit. They caused the compiles if there are more than
+    ``_COUNTED`` of them, and if most compiles were the first of their module.
     """
     modules = len({one.module for one in function.compiles if one.module is not None})
     return modules if modules > _COUNTED and 2 * modules > len(function.compiles) else 0
@@ -232,11 +234,10 @@ class _Read:
 
     @property
     def root(self) -> str:
-        """The key for values that belong together: a cache's keys, values and lengths change at once."""
+        """The key that groups subjects: the keys, values and lengths of one KV cache change together."""
         if _COMPUTED.search(self.name):
             return self.subject
-        # A number named "past" is not a cache. A value with sizes may be one, and None may stand for one in the first
-        # call.
+        # A number named "past" is not a cache. A tensor may belong to one, and None may replace it in the first call.
         is_number = not self.subject.startswith("size ") and any(
             text.lstrip("-").isdigit() for text in (self.then, self.now) if text
         )
@@ -250,7 +251,7 @@ _BEFORE_BREAK = "it was computed before a graph break: fix that break, or torch.
 
 
 def _is_computed_before_break(name: str, compiled: Compile, function: CompiledFunction) -> bool:
-    """Return whether a value is a local variable at a graph break, or has no name: nobody can mark its sizes."""
+    """Return whether a value was computed before a graph break: the user cannot mark its sizes before the call."""
     if _INTERMEDIATE.search(name):
         return True
     [root] = roots_of([_CALLED.sub("", name)])
@@ -262,7 +263,7 @@ def _is_computed_before_break(name: str, compiled: Compile, function: CompiledFu
 
 
 def _advice(read: _Read, values: list[str]) -> str:
-    """Return the advice, given all values."""
+    """Return the advice on a failed guard; ``values`` are all values of its subject."""
     if read.root != read.subject:
         return (
             "a growing cache differs in each call: use a static one, of one length for all calls (transformers: "
@@ -335,14 +336,12 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
         return _Read(subject, subject, *there, advice)
     if expression.startswith(("len(", "not len(")):
         subject, _, length = expression.removeprefix("not ").replace(" != ", " == ").partition(" == ")
-        advice = "each length is compiled separately: stack what it holds into one tensor, or keep the length fixed"
+        advice = "each length is compiled separately: stack its items into one tensor, or keep the length fixed"
         if subject == "len(kwargs)":
             advice = "the calls pass different keyword arguments, and each set is compiled separately: always pass all"
         return _Read(subject, subject, then or length or None, now, advice)
     if "grad_mode" in expression.lower():
-        advice = (
-            "with and without gradients it is compiled separately, once each; no_grad() holds in its own thread only"
-        )
+        advice = "it is compiled once with and once without gradients; no_grad() holds in its own thread only"
         return _Read(_GRAD_MODE, _GRAD_MODE, then, now, advice)
     return _read_comparison(failure, expression, then, now)
 
@@ -364,13 +363,13 @@ def _read_comparison(failure: GuardFailure, expression: str, then: str | None, n
         name = subject_of(bound["name"])
         size = _SIZE_OF.fullmatch(bound["name"])
         if size is not None and now in ("0", "1") and expression.startswith("2 <= ") and bound["more"] is None:
-            # Torch guards so each size that varies: it makes constants of 0 and 1.
+            # Torch installs this guard for every dynamic size, since it makes constants of 0 and 1.
             return _Read(bound["name"], name, None, now, _about_size(size["name"], size["index"]), DYNAMIC)
         then = " and ".join(_bounds(bound))
         advice = "the code compares it with this range: expect a compile for each side, or remove the comparison"
         return _Read(bound["name"], name, then, now, advice, DYNAMIC)
     subject = failure.text or expression
-    return _Read(subject, subject, then, now, "see what Dynamo guards on, and keep it the same in each call")
+    return _Read(subject, subject, then, now, "keep the guarded value the same in each call")
 
 
 def _without_outer_parentheses(expression: str) -> str:
@@ -400,7 +399,7 @@ def _shown(name: str) -> str:
 def _about_size(name: str, index: str) -> str:
     if re.split(r"[.\[]", name, maxsplit=1)[0] == name:
         mark = f"torch._dynamo.maybe_mark_dynamic({name}, {index})"
-        # Another call may pass None or a number there, which torch refuses to mark.
+        # Another call may pass None or a number, which torch cannot mark.
         guarded = f"if isinstance({name}, torch.Tensor): {mark}"
         return f"{guarded} before the first call, or torch.compile(..., dynamic=True)"
     return "mark the size as dynamic (torch._dynamo.maybe_mark_dynamic) before the first call, or pad it to one length"

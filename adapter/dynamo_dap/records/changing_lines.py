@@ -37,9 +37,9 @@ Changes = Callable[[ast.AST], bool]
 
 
 def lines_that_change(subject: str, sources: Mapping[str, Sequence[str]]) -> list[Place]:
-    """Return the lines that may change the value of a failed guard; ``sources`` are digests of lines by path.
+    """Return the lines that may change the value of a failed guard, except those in ``__init__``.
 
-    The initial assignment in ``__init__`` is not one of them.
+    ``sources`` has the digests of the lines of each recorded file.
     """
     changes = _changes(subject)
     if changes is None:
@@ -54,7 +54,7 @@ def _changes(subject: str) -> Changes | None:
     if _HOOKS.search(subject):
         return lambda node: isinstance(node, ast.Call) and bool(_HOOK_CALLS.fullmatch(_called(node)))
     if _OF_PARAMETER.fullmatch(subject):
-        # A tensor's method of this name returns another tensor, so such a statement casts a module in place.
+        # A statement that ignores the result casts a module: a tensor's method would only return a new tensor.
         return lambda node: isinstance(node, ast.Expr) and _is_call_of(node.value, _CASTS)
     of_container = _OF_CONTAINER.fullmatch(subject)
     if of_container is not None:
@@ -65,7 +65,7 @@ def _changes(subject: str) -> Changes | None:
 
 
 def _of_part(subject: str) -> Changes | None:
-    """Return a matcher for stores to a global variable, to the item of a key, or to an attribute."""
+    """Return a matcher for assignments to a global variable, to an item with a string key, or to an attribute."""
     if (named := _GLOBAL.search(subject)) is not None:
         return _of_name(named["name"])
     if (key := _KEY.search(subject)) is not None:
@@ -137,7 +137,7 @@ def _lines_of(path: str, digests: tuple[str, ...], changes: Changes) -> list[int
 
 
 def _found(node: ast.AST, changes: Changes, *, is_first: bool) -> Iterator[int]:
-    """Yield the lines below a node; ``is_first`` says whether it is in ``__init__``."""
+    """Yield the changing lines below a node; ``is_first`` says whether the node is in ``__init__``."""
     for child in ast.iter_child_nodes(node):
         if not is_first and changes(child):
             yield int(getattr(child, "lineno", 0))

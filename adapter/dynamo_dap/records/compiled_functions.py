@@ -30,7 +30,7 @@ _TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf1
 _TYPES |= {f"{name}{bits}": f"{name[0]}{bits}" for name in ("int", "uint") for bits in (8, 16, 32, 64)}
 _MARK = re.compile(r"hasattr\((?P<tensor>.+), '_dynamo_")
 _OF_TORCH = re.compile(r"^(?:not )?hasattr\(.*, '_dynamo_\w+'\)|^torch\._functorch\.|^utils_device\.")
-"""Guards on torch's own marks of tensors and on its state."""
+"""Guards on torch's own attributes of tensors and on its global state."""
 _TYPE = re.compile(r"^___check_type_id\((?P<object>.+), \d+\), type=<class '(?P<type>[^']+)'>$")
 _GPUS = ("cuda", "xpu")
 
@@ -45,7 +45,7 @@ class CompiledFile:
     versions: dict[str, str]
     """The versions that torch compares when it loads the file."""
     inputs: dict[str, str] = field(default_factory=dict)
-    """The values that it was compiled with, by parameter."""
+    """The arguments that it was compiled for, by parameter."""
     tensors: list[tuple[str, Place | None]] = field(default_factory=list)
     """The required type, sizes and device of each tensor; a size that may vary is ``…``."""
     guards: list[tuple[str, Place | None]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class CompiledFile:
 
 
 def is_compiled_function(path: Path) -> bool:
-    """Return whether a file begins as torch writes a compiled function."""
+    """Return whether a file begins like one of ``save_compiled_function``."""
     try:
         with open_regular(path) as file:
             return _BEGINNING in file.read(64)
@@ -66,10 +66,10 @@ def is_compiled_function(path: Path) -> bool:
 
 
 def read_compiled_function(path: Path) -> CompiledFile:
-    """Return what a file holds.
+    """Return the compiled function in a file.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is not in torch's format.
+        UnreadableRecord: the file cannot be read, or is not in torch's format.
     """
     try:
         with open_regular(path) as file:
@@ -105,7 +105,7 @@ def _read(content: dict[str, Any]) -> CompiledFile:
             for text in texts
             if not _OF_TORCH.match(text)
         ]
-    # Torch writes some of them twice.
+    # Torch writes some guards twice.
     found.guards = list(dict.fromkeys(found.guards))
     for source in content["source_info"].state["inlined_sources"]:
         part = source.state
@@ -129,7 +129,7 @@ def _place(guard: dict[str, object]) -> Place | None:
 
 
 def _flat(value: object, depth: int = 4) -> Iterator[Inert]:
-    """Yield an object, and the objects from which it was made."""
+    """Yield an object and the objects among its arguments, down to ``depth`` levels of lists."""
     if isinstance(value, Inert):
         yield value
         value = value.arguments
@@ -139,7 +139,7 @@ def _flat(value: object, depth: int = 4) -> Iterator[Inert]:
 
 
 def _identity(source: object) -> str:
-    """Return a text that is equal for equal sources: torch may have written one of them twice."""
+    """Return a text that is the same for equal sources: a file may hold several copies of one."""
     if isinstance(source, Inert):
         return f"{source.made_by}{[*map(_identity, source.arguments), *map(_identity, source.state.values())]}"
     return repr(source)

@@ -1,4 +1,4 @@
-"""Explains a varying size that a line needs as a constant: the code's own need, or a parameter's constant size.
+"""Explains why a line made a varying size constant: it needs a number, or it compares with a parameter's size.
 
 Runs on any thread.
 """
@@ -17,12 +17,12 @@ _PARAMETER = re.compile(r"check_tensor\([^\n]*?, Parameter, [^\n]*?\bsize=\[(?P<
 
 
 def about_constant(compiles: Sequence[Compile], expression: str, place: Place | None) -> tuple[str, Sequence[Setting]]:
-    """Return what to do about a size that became a constant in these compiles, and the settings that may help."""
+    """Return advice on a size that became constant in these compiles, and the settings that may help."""
     where = "a line" if place is None else at(place)
     parameter = parameter_that_fixes(compiles, expression)
     if parameter is not None:
         text = (
-            f"{where} needs it equal to a size of {parameter}, a parameter, which also changes: "
+            f"{where} needs it equal to a size of the parameter {parameter}, which changes too: "
             f"torch makes sizes of parameters constant unless {DYNAMIC_PARAMETERS.text}"
         )
         return text, [DYNAMIC_PARAMETERS]
@@ -34,7 +34,7 @@ def about_constant(compiles: Sequence[Compile], expression: str, place: Place | 
 
 
 def parameter_that_fixes(compiles: Sequence[Compile], expression: str) -> str | None:
-    """Return the parameter that had the constant among its sizes each time, and other sizes in other compiles.
+    """Return the parameter whose sizes always contained the constant, and whose sizes changed between compiles.
 
     ``expression`` is the symbolic size: ``x.size()[0]``.
     """

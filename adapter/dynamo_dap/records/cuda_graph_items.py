@@ -27,11 +27,11 @@ _TITLES = {
 
 
 def cuda_graph_items(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
-    """Yield one item for each reason and line; none for a graph recorded once."""
+    """Yield one item for each reason and line, but none for graphs that were only recorded."""
     found: dict[tuple[object, ...], Item] = {}
     for function, compiled in compiles_of(functions):
         for event in compiled.cuda_graphs:
-            # The forward's item is enough.
+            # A backward pass without a graph because its forward has none: the item of the forward is enough.
             if event.outcome == RECORDED or event.cause == FORWARD:
                 continue
             key = (function.name, function.place, event.outcome, event.cause, event.place, event.is_backward)
@@ -59,7 +59,7 @@ def _item(function: CompiledFunction, compiled: Compile, event: CudaGraph) -> It
 
 
 def _reason(compiled: Compile, event: CudaGraph) -> str:
-    """Return the reason, with the size as the user wrote it if only one may vary."""
+    """Return the reason; if only one size may vary, name that size as the user wrote it."""
     if event.cause == SIZE and len(compiled.symbols) == 1:
         return event.text.replace("a size", compiled.symbols[0].source, 1)
     return event.text

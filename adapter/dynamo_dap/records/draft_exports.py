@@ -1,4 +1,4 @@
-"""Advises on what ``torch.export.draft_export`` could only assume. It has no side effects."""
+"""Advises on the problems that ``torch.export.draft_export`` reports. It has no side effects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _texts(problem: ExportProblem) -> tuple[str, str]:
         case "guard_added":
             return (
                 f"The exported program refuses inputs unless {problem.subject}",
-                "declare this size so in dynamic_shapes (Dim.AUTO lets torch choose), or change the line",
+                "declare this in dynamic_shapes (Dim.AUTO lets torch choose), or change the line",
             )
     return (
         f"The export assumed that {problem.subject}, which depends on data: other data is an error in the program",

@@ -1,8 +1,8 @@
-"""Defines the events of compiles, which make up a record file, and the ``Record`` that they fill.
+"""Defines the events that make up a record file, and the ``Record`` that they fill.
 
-Each event knows its change of a record, and its short form for a file that grows too large. The debugged program writes
-events on whichever thread compiles. There is one ``Record`` per debugged program, or per file that is read; it has one
-lock. Snapshots are encoded under the lock, since the structs keep changing.
+Each event applies itself to a record, and has a shorter form for a file that grows too large. Every thread that
+compiles writes events. There is one ``Record`` per debugged program, or per file that is read; it has one lock. A
+record is encoded under this lock, since its structs keep changing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="even
     """Base of the events; the tag is the class's name in camelCase."""
 
     is_shown: ClassVar[bool] = True
-    """Whether it changes what views show. False for an event that comes right before one that does."""
+    """Whether views must be updated; not for an event that always comes right before another one that updates them."""
 
     def merge_into(self, record: Record) -> None:
         """Apply this event to the record."""
@@ -95,11 +95,11 @@ class Started(_Event, tag="started"):
     module: str | None = None
     """The argument of ``python -m``, if the program is a module; ``program`` still begins with its file."""
     rank: Rank | None = None
-    """Its process in a distributed job."""
+    """The rank of the process in a distributed job."""
     job: str | None = None
     """Equal for all ranks that were started together, see ``protocol.ranks.job_in``."""
     log: str | None = None
-    """The torch trace log that the record was read from. It has neither the command nor the end of the run."""
+    """The torch trace log from which the record was read. Such a log has neither the command nor the end of the run."""
     signature: str | None = None
     """Signature of the command, with a key that only this user has: see ``records.signed``."""
 
@@ -116,7 +116,7 @@ class SettingsRead(_Event, tag="settingsRead"):
     is_shown: ClassVar[bool] = False
 
     def merge_into(self, record: Record) -> None:
-        """Keep them."""
+        """Keep the settings."""
         record.torch_settings.update(self.settings)
 
 
@@ -137,7 +137,7 @@ class CompileBegan(_Event, tag="compileBegan"):
     """The callers without torch, outermost first."""
     sharding: Sharding | None = None
     module: int | None = None
-    """The module to which its method belongs: 1 for the first that was compiled."""
+    """The number of the module whose method it is: 1 for the first module that was compiled."""
 
     def merge_into(self, record: Record) -> None:
         """Add a compile, and its function if it is new."""
@@ -186,7 +186,7 @@ class AttemptRestarted(_OfCompile, tag="attemptRestarted"):
         """Begin another attempt, without the results of the one before."""
         compiled.attempts[-1].restarted = self.reason
         compiled.attempts.append(Attempt(self.number + 1))
-        # This field belongs to the abandoned attempt.
+        # These belong to the abandoned attempt.
         compiled.graphs.clear()
         compiled.specializations.clear()
 
@@ -331,11 +331,11 @@ class CacheAnswered(_OfCompile, tag="cacheAnswered"):
     is_shown: ClassVar[bool] = False
 
     def merge(self, compiled: Compile) -> None:
-        """Count a cache's answer, and keep it."""
+        """Add the lookup."""
         compiled.lookups.append(self.lookup)
 
     def without_details(self) -> Event:
-        """Return the answer without the parts of its key."""
+        """Return the lookup without the parts of its key."""
         return CacheAnswered(self.id, msgspec.structs.replace(self.lookup, components=[]))
 
 
@@ -346,7 +346,7 @@ class FilesWritten(_Event, tag="filesWritten"):
     kernels: list[str] = []
 
     def merge_into(self, record: Record) -> None:
-        """Add the written files to their compile."""
+        """Add the written files and their kernels to the record."""
         record.files += self.files
         record.kernels += self.kernels
 
@@ -382,7 +382,7 @@ class Profiled(_Event, tag="profiled"):
 
 
 class Truncated(_Event, tag="truncated"):
-    """The file has reached its bound: details (nodes, guards) are left out from here on."""
+    """The file has reached a size limit: later events leave out details (nodes, guards)."""
 
     def merge_into(self, record: Record) -> None:
         """Note that details of later compiles are left out."""
@@ -395,7 +395,7 @@ class Ended(_Event, tag="ended"):
     time: float
 
     def merge_into(self, record: Record) -> None:
-        """Note how the run ended."""
+        """Note the end of the run."""
         record.ended = self
 
 
@@ -435,7 +435,7 @@ class Record:
         self.ended: Ended | None = None
         self.is_truncated = False
         self.version = 0
-        """Counts applied events; a result computed from the record is valid for one count."""
+        """The number of changes so far. A result computed from the record is valid until this number changes."""
         self.unreadable_lines = 0
         """Lines of a record file that were left out."""
         self.functions: list[CompiledFunction] = []
@@ -453,7 +453,7 @@ class Record:
         """Torch's settings at the first compile, as JSON, by name; only for a trace log or for a program run by
         ``diff``."""
         self.export_problems: list[ExportProblem] = []
-        """What draft exports could only assume; only a trace log has it."""
+        """The problems that draft exports reported; only a trace log has them."""
         self.libraries: set[str] = set()
         """The paths in ``sources`` that belong to libraries."""
         self._lock = threading.Lock()

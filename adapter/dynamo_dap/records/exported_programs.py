@@ -1,4 +1,4 @@
-"""Reads programs that ``torch.export.save`` wrote, without torch: what they hold, and which inputs they accept.
+"""Reads programs that ``torch.export.save`` wrote, without torch: their operations, and the inputs that they accept.
 
 The file is an archive with JSON, and may come from anybody: no part of it is unpickled or run. Runs on one thread.
 """
@@ -59,7 +59,7 @@ def read_exported_programs(path: Path) -> list[ExportedProgram]:
     """Return the programs of a file.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is not in torch's format.
+        UnreadableRecord: the file cannot be read, or is not in torch's format.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:

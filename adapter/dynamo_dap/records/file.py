@@ -1,8 +1,9 @@
-"""Reads and writes record files: one event per line, as JSON, written at once; a crash loses at most the last.
+"""Reads and writes record files, which have one event per line, as JSON.
 
-The first line is ``Started``, with the version of the format. Each line is one ``write`` to a file opened for
-appending; empty fields are left out. A record may come from anywhere: unreadable lines are skipped, and control
-characters are replaced. Beyond ``DETAILS_BOUND`` bytes, nodes and guards are left out; beyond ``BOUND``, everything is.
+The first line is ``Started``, with the version of the format. Each event is written at once, with one ``write`` to a
+file opened for appending, so a crash loses at most the last one. Beyond ``DETAILS_BOUND`` bytes the writer leaves out
+nodes and guards; beyond ``BOUND`` it writes nothing. A record may come from anywhere, so the reader skips unreadable
+lines and replaces control characters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dynamo_dap.records.texts import may_have_controls, without_controls
 DETAILS_BOUND = 32 * 1024 * 1024
 BOUND = 48 * 1024 * 1024
 _LONGEST = 64 * 1024 * 1024
-"""Bytes read of a file: our own records are smaller."""
+"""The most bytes that are read of a file; our own records are smaller."""
 _FIRST_LINE = 1024 * 1024
 
 
@@ -43,7 +44,7 @@ class RecordWriter:
     def __init__(self, path: Path, *, details_bound: int = DETAILS_BOUND, bound: int = BOUND) -> None:
         """Open the file. Raises ``OSError`` if it cannot be created."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Only its owner may read what a program computes.
+        # Only the owner may read facts about the program.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._details_bound = details_bound
         self._bound = bound
@@ -80,7 +81,7 @@ class RecordReader:
         self._lines = 0
 
     def read(self) -> bool:
-        """Read new lines; return whether there were any. An incomplete last line is left for later.
+        """Read new lines; return whether there were any. The next call reads an incomplete last line.
 
         Raises:
             UnreadableRecord: it is not a record, or one of a newer version of the format.
@@ -114,7 +115,7 @@ class RecordReader:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """Pause garbage collection: it would visit a million new objects, and double the time."""
+    """Pause garbage collection, which would visit a million new objects again and again and double the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -125,7 +126,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def read_record(path: Path) -> Record:
-    """Return the events of a record file, without an incomplete last line.
+    """Return the record in a file, without an incomplete last line.
 
     Raises:
         UnreadableRecord: it is not a record, or one of a newer version of the format.
@@ -144,7 +145,7 @@ def _not_a_record(path: Path) -> UnreadableRecord:
 
 
 def program_of(path: Path) -> Started:
-    """Return the record of a program from its file.
+    """Return the first event of a record file, which describes the program.
 
     Raises:
         UnfinishedRecord: the program may still be writing it.
@@ -163,7 +164,7 @@ def program_of(path: Path) -> Started:
 class RecordScan:
     """Finds facts about a record without decoding it.
 
-    Runs on one thread. A record may have many megabytes, so it is read from its end, as far as needed.
+    A record may have many megabytes, so only the parts that are needed are read. Runs on one thread.
     """
 
     def __init__(self, path: Path) -> None:
@@ -171,9 +172,9 @@ class RecordScan:
         self._has_finished = False
         self._sources: list[str] = []
         self._offset = 0
-        """How far it was searched for sources."""
+        """The position up to which the file was searched for sources."""
         self._size = -1
-        """Its length when it had no finished compile yet."""
+        """The file's length at the last search for a finished compile."""
 
     def has_finished(self) -> bool:
         """Return whether a compile has ended. An unreadable record has none."""
@@ -205,7 +206,7 @@ def _has_finished(file: BinaryIO, size: int) -> bool:
     while end > 0:
         start = max(0, end - _BLOCK)
         file.seek(start)
-        # A line of this block may end in the next.
+        # The mark may lie across the end of this block.
         if _ENDED in file.read(end - start + len(_ENDED)):
             return True
         end = start

@@ -1,6 +1,6 @@
-"""Finds record files: the user's cache has a folder for each working directory, which keeps the newest.
+"""Finds record files: each working directory has a folder in the user's cache, with its ``KEPT`` newest records.
 
-``DYNAMO_DAP_RECORDS`` names another folder for all of them. Runs in any process.
+``DYNAMO_DAP_RECORDS`` names another base folder. Runs in any process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 SUFFIX = ".jsonl"
 TRACE_SUFFIX = ".trace"
 TRACE_VARIABLE = "TORCH_TRACE"
-"""Names the folder of torch's own trace."""
+"""The environment variable that names the folder of torch's own trace."""
 RUN_SUFFIX = ".run"
 """Ending of a folder with the records of child processes."""
 KEPT = 20
@@ -45,7 +45,7 @@ def new_name() -> str:
 
 
 def records_in(folder: Path) -> list[Path]:
-    """Return a folder's record files, oldest first. If a program's first process has none, include its others'."""
+    """Return a folder's record files, oldest first; if a run's first process has none, those of its child processes."""
     if not folder.is_dir():
         return []
     others = [path for run in folder.glob(f"*{RUN_SUFFIX}") if not first_record(run).exists() for path in _files(run)]
@@ -53,12 +53,12 @@ def records_in(folder: Path) -> list[Path]:
 
 
 def first_record(run: Path) -> Path:
-    """Return the record file of a run's first process; ``run`` is the folder of the others."""
+    """Return the record file of a run's first process; ``run`` is the folder of its child processes."""
     return run.with_name(run.name.removesuffix(RUN_SUFFIX) + SUFFIX)
 
 
 def records_of_others(record: Path) -> list[Path]:
-    """Return the record files of child processes; ``record`` is the first process's."""
+    """Return the record files of a run's child processes; ``record`` is the file of its first process."""
     return _files(record.with_name(record.name.removesuffix(SUFFIX) + RUN_SUFFIX))
 
 
@@ -67,7 +67,7 @@ def _files(run: Path) -> list[Path]:
 
 
 def remove_old_records(folder: Path) -> None:
-    """Remove the records beyond ``KEPT``, as far as possible."""
+    """Remove all records but the newest ``KEPT``; ignore files that cannot be removed."""
     for file in sorted(folder.glob(f"*{SUFFIX}"))[:-KEPT]:
         with contextlib.suppress(OSError):
             file.unlink()

@@ -1,7 +1,7 @@
 """Writes the report as one self-contained page: advice, timeline, callers, and each compile.
 
-The page loads nothing: it contains the chart library and our own script, and nothing else may run. Every text of the
-record is escaped. It has no side effects, except that it reads the user's sources and the files in ``page/``.
+The page loads nothing: it contains the chart library and our own script, and no other script may run. Every text of
+the record is escaped. The module reads the user's sources and the files in ``page/``, and has no side effects.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LinkOf = Callable[[Compile], str | None]
 def html_report(
     record: Record, links: Mapping[str, str], link_of: LinkOf, ranks: str = "", *, part: str = "", reloads: bool = False
 ) -> Iterator[str]:
-    """Yield the page in parts: that of a large trace log would not fit into memory beside the record.
+    """Yield the page in parts: the whole page on a large trace log might not fit into memory beside the record.
 
-    ``links`` lead to torch's own reports, and ``link_of`` returns a compile's address there. ``ranks`` is a part of a
-    page about all ranks of the job, if the record belongs to one. ``part`` says which part of a trace log was read, if
-    not all of it; the page ``reloads`` until another one replaces it.
+    ``links`` lead to torch's own reports, and ``link_of`` returns a compile's address there. If the record belongs to a
+    job, ``ranks`` is the markup about all its ranks. If only a part of a trace log was read, ``part`` says which. A
+    page that ``reloads`` does so until another page replaces it.
     """
     program = " ".join(record.started.program) if record.started else "?"
     scripts = [page_file("records", name) for name in ("chart.min.js", "chart-zoom.min.js", "page.js")]
@@ -135,7 +135,7 @@ def _item(record: Record, item: Item, anchors: dict[str, str]) -> str:
 
 
 def _with_code(text: str) -> str:
-    """Return torch's sentence as markup; backticks enclose code."""
+    """Return a text as markup; backticks in it enclose code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -160,7 +160,7 @@ def _timeline(record: Record) -> Iterator[str]:
         return
     yield "<div class='chart'><canvas id='timeline' role='img' aria-label='Timeline of the compiles'></canvas></div>"
     reported = "Drag over the chart to zoom in, or turn the wheel with Ctrl; click a bar to go to its compile."
-    order = "Stages are drawn one after the other: torch says how long each took, not when."
+    order = "Stages are drawn one after the other: torch reports how long each took, not when it ran."
     yield f"<p class='note'>{reported} {order} <button id='forget' type='button' hidden>Show all of it</button></p>"
     yield "<script type='application/json' id='compiles'>"
     yield from _chart(compiles)
@@ -174,7 +174,7 @@ def _chart(compiles: list[tuple[CompiledFunction, Compile]]) -> Iterator[str]:
     for function, _ in compiles:
         if id(function) not in labels:
             text = function.name + ("" if function.place is None else f" ({at(function.place)})")
-            # One row for each name.
+            # Two functions with the same text need different labels.
             labels[id(function)] = text if text not in labels.values() else f"{text} #{len(labels)}"
     rows = {key: number for number, key in enumerate(labels)}
     first = min(one.began or 0.0 for _, one in compiles)
@@ -313,7 +313,7 @@ def _function(record: Record, function: CompiledFunction, link_of: LinkOf) -> It
 
 
 def _source(record: Record, function: CompiledFunction) -> str:
-    """Return a function's source, if the program ran the same; lines that were never traced are pale."""
+    """Return a function's source if it has not changed since the run; lines that were never traced are pale."""
     place = function.place
     known = [one for compiled in function.compiles for one in compiled.traced if one.place == place]
     if place is None or not known:
@@ -395,7 +395,7 @@ def _graph(graph: Graph, compiled: Compile) -> str:
 
 
 def _sizes(compiled: Compile) -> str:
-    """Return the compile's dynamic sizes and their conditions, with the lines that caused these."""
+    """Return the compile's dynamic sizes, and the conditions on sizes with the lines that caused them."""
     conditions = [guard for guard in compiled.guards if guard.type == "SHAPE_ENV" and guard.expression != "SHAPE_ENV"]
     rows = [
         f"<tr class=row><td class=code>{escape(symbol.name)}</td><td class=code>{escape(symbol.source)}</td>"

@@ -1,6 +1,6 @@
 """Writes the outer part of each of our HTML pages: one document with one content security policy.
 
-The page loads nothing, and no script but ours runs, whatever its texts contain. It has no side effects.
+The page loads nothing. Whatever its texts contain, only our own scripts run. It has no side effects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def html_shell(
 ) -> Iterator[str]:
     """Yield the page in parts. ``title`` is a text; ``body`` is markup with texts already escaped.
 
-    A page that ``reloads`` shows what replaces it.
+    A page that ``reloads`` does so every few seconds, until another page replaces its file.
     """
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"

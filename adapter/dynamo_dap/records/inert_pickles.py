@@ -1,6 +1,7 @@
-"""Reads pickles as data: each object that a pickle would make is an ``Inert`` with its arguments and its state.
+"""Reads pickles as data: an ``Inert`` with arguments and state represents each object that a pickle would make.
 
-No module is imported and no function of a pickle is called, so it may come from anybody. Runs on one thread.
+Reading imports no module and calls no function that a pickle names, so a pickle may come from anybody. Runs on one
+thread.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ class Inert:
     """Represents an object that a pickle would make by calling ``made_by``, a class or function."""
 
     made_by = ""
-    """Its module and name."""
+    """The module and name of the class or function."""
 
     arguments: tuple[Any, ...]
     state: dict[str, Any]
@@ -27,7 +28,7 @@ class Inert:
         return made
 
     def __setstate__(self, state: object) -> None:
-        """Keep the attributes: those of a frozen dataclass with slots are a list."""
+        """Keep the attributes; those of a frozen dataclass with slots are a list, and become arguments."""
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
                 self.state = {**self.state, **part}
@@ -53,11 +54,11 @@ class Inert:
 
 class _InertUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type[Inert]:
-        """Return a class that does nothing; nothing is looked up."""
+        """Return a class that does nothing, instead of importing the named one."""
         return type("Inert", (Inert,), {"made_by": f"{module}.{name}"})
 
     def persistent_load(self, key: object) -> Inert:
-        """Represent an object outside of the file."""
+        """Represent an object that is stored outside of the pickle."""
         return Inert(key)
 
 
@@ -65,7 +66,7 @@ def read_inert(data: bytes) -> Any:
     """Return the content of a pickle.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the data is not a pickle.
     """
     try:
         return _InertUnpickler(io.BytesIO(data)).load()

@@ -1,7 +1,4 @@
-"""Reads the user's names from torch's names of graph inputs.
-
-Any thread may call its functions; they have no side effects.
-"""
+"""Reads the user's names from torch's names of graph inputs. It has no side effects."""
 
 from __future__ import annotations
 

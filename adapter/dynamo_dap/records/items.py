@@ -42,23 +42,23 @@ class Item:
     seconds: float = 0.0
     """Duration of the compiles that it caused."""
     function: str = ""
-    """Where it happened; for a break the innermost function, which may be inlined."""
+    """The function in which it happened; for a break the innermost one, which may be inlined."""
     subject: str = ""
-    """The reason, in words that are equal in each run: torch's, or what changed between calls."""
+    """The reason, in words that are the same in every run: torch's reason, or the value that changed between calls."""
     values: list[str] = field(default_factory=list)
     """The subject's values."""
     depth: int = 0
-    """How many calls lie above the function."""
+    """The number of callers of the function, in the compile with the fewest."""
     settings: list[Setting] = field(default_factory=list)
     """Torch settings that may help; they were not tried."""
     cause: str = ""
     """Why a size changes, if known: sizes with different causes are never merged."""
     way: list[Place] = field(default_factory=list)
-    """The calling lines while Dynamo traced, outermost first."""
+    """The lines from the compiled function down to the break, outermost first."""
 
 
 def not_tried(record: Record, items: Iterable[Item]) -> str | None:
-    """Return the note that the advice was not tried, and how to try it if that is possible; None without advice."""
+    """Return a note that no advice was tried, and how to try it if possible; None if there is no advice."""
     advised = [item for item in items if item.advice]
     if not advised:
         return None

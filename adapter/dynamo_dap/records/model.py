@@ -1,8 +1,8 @@
 """Defines the data about each compile, for views (custom DAP requests), record files and reports.
 
-Plain values, without references to the debugged program. Names on the wire are in camelCase; fields without a value
-are left out. Runs on any thread. A record can have a million of the small structs, so Python's garbage collector does
-not track them (``gc=False``): they cannot form cycles.
+They are plain values, without references to the debugged program, and for any thread. Names on the wire are in
+camelCase; fields without a value are left out. A record can have a million of the small structs. They cannot form
+cycles, so Python's garbage collector does not track them (``gc=False``).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Node(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     expression: str | None = None
     """Its computation, as Python: ``x + 1``."""
     user_name: str | None = None
-    """An input as the user wrote it, ``self.fc.weight``: expressions contain this, not ``name``."""
+    """The user's name of an input, ``self.fc.weight``. Other nodes' expressions contain it instead of ``name``."""
 
 
 class Bucket(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -92,7 +92,7 @@ class Graph(Struct, rename="camel", omit_defaults=True):
     name: str
     node_count: int
     operation_count: int
-    """Nodes that compute something; ``torch._dynamo.explain`` does not count methods among its ops."""
+    """The number of nodes that compute something; ``torch._dynamo.explain`` does not count methods among its ops."""
     nodes: list[Node] = []
     """The nodes; of a large graph only the first ones, fewer than ``node_count``."""
     buckets: list[Bucket] = []
@@ -145,7 +145,7 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """The condition's numbers that depend on data."""
 
     def __post_init__(self) -> None:
-        """Drop a link to other sites: a record may name any page as torch's."""
+        """Drop a link that does not lead to torch's pages: a record may contain any link."""
         if self.link is not None and _TORCHS_PAGE.fullmatch(self.link) is None:
             self.link = None
 
@@ -339,7 +339,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """One compile of one frame."""
 
     id: str
-    """Dynamo's compile id, ``0/1``, with ``#2`` if the program had it before ``torch.compiler.reset()``."""
+    """Dynamo's compile id, ``0/1``; ``0/1#2`` if it is used again after ``torch.compiler.reset()``."""
     name: str
     """The frame's name: ``fn``, ``fn (resumed at line 8)``."""
     state: Annotated[str, Meta(extra={"choices": STATES})] = TRACING
@@ -431,7 +431,7 @@ class CompiledFunction(Struct, rename="camel", omit_defaults=True):
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of everything."""
+    """Counts over several compiles."""
 
     compiles: int
     graphs: int

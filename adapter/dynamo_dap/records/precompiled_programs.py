@@ -1,7 +1,7 @@
 """Reads the two files of ``torch.compiler.precompile`` (torch 2.15) without torch: the program, and its cache.
 
-The program is Python source that torch would run; here only its literals are read. The cache is an archive with a
-pickle, which is read as data. Both may come from anybody. Runs on one thread.
+Both may come from anybody. The program is Python source, of which only the literals are read and nothing is run. The
+cache is an archive with a pickle, which is read as data. Runs on one thread.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LONGEST = 512 * 1024 * 1024
 
 @dataclass
 class PrecompiledProgram:
-    """A program: what it accepts."""
+    """The inputs and weights that a program accepts."""
 
     backend: str
     inputs: list[str] = field(default_factory=list)
-    """The requirement for each input, without modules, in order."""
+    """The requirement for each input that is not a module, in order; empty for one that is not a tensor."""
     modules: int = 0
     """The number of modules among the arguments."""
     weights: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class PrecompiledProgram:
 
 @dataclass
 class PrecompiledCache:
-    """A cache: it spares the compile of kernels when the program is loaded."""
+    """The cache of a program, with which loading the program compiles no kernels."""
 
     backend: str
     code_hash: str
@@ -52,7 +52,7 @@ class PrecompiledCache:
 
 
 def is_precompiled_program(path: Path) -> bool:
-    """Return whether a file begins as torch writes a precompiled program."""
+    """Return whether a file begins like a precompiled program."""
     try:
         with open_regular(path) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING
@@ -69,10 +69,10 @@ def is_precompiled_cache(path: Path) -> bool:
 
 
 def read_precompiled_program(path: Path) -> PrecompiledProgram:
-    """Return what a program accepts.
+    """Return the inputs and weights that a program accepts.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is not in torch's format.
+        UnreadableRecord: the file cannot be read, or is not in torch's format.
     """
     try:
         with open_regular(path) as file:
@@ -85,10 +85,10 @@ def read_precompiled_program(path: Path) -> PrecompiledProgram:
 
 
 def read_precompiled_cache(path: Path) -> PrecompiledCache:
-    """Return what the cache of a precompiled program holds.
+    """Return the content of the cache of a precompiled program.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is damaged.
+        UnreadableRecord: the file cannot be read, or is damaged.
     """
     content = _content(path)
     artifact = _bytes(content.get("artifact"))
@@ -111,7 +111,7 @@ def _content(path: Path) -> dict[str, object]:
 
 
 def _bytes(value: object) -> bytes | None:
-    """Return bytes of a pickle; ``torch.save`` writes them as text."""
+    """Return a pickled bytes object, which ``torch.save`` writes as text; None for other values."""
     if isinstance(value, Inert) and value.made_by == "_codecs.encode" and value.arguments:
         return str(value.arguments[0]).encode("latin-1", "replace")
     return value if isinstance(value, bytes) else None
@@ -126,7 +126,7 @@ def _literals(tree: ast.Module) -> Iterator[tuple[str, object]]:
                 try:
                     yield name, ast.literal_eval(node.value)
                 except ValueError:
-                    # It is not a constant: torch's own code.
+                    # It is an expression in torch's own code.
                     continue
 
 

@@ -20,7 +20,7 @@ UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 
 
 def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") -> None:
-    """Add the last arguments of such a subcommand: interpreter, program or module, the program's arguments."""
+    """Add the last arguments of such a subcommand: the interpreter, the program or module, and its arguments."""
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument(
         "-m",
@@ -50,7 +50,7 @@ def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     """Return the given program; if none is given, end the command with its usage."""
     given: list[str] = options.program or []
     if options.module is not None:
-        # Earlier versions required -- before a module's arguments. There argparse ends the arguments of -m.
+        # Users of earlier versions write -- before a module's arguments. The arguments of -m end there for argparse.
         dashes = ["--"] if given and _drops_dashes() else []
         words = [*options.module, *dashes, *given]
         return LaunchDescription(module=words[0], args=words[2:] if words[1:2] == ["--"] else words[1:])
@@ -89,8 +89,8 @@ def run_silently(python: str, description: LaunchDescription) -> int:
 def run_program(python: str, description: LaunchDescription, *, prints_for_others: bool) -> int:
     """Run a program in this terminal, and return its exit status.
 
-    With ``prints_for_others`` another program reads this command's standard output; the program's output goes to
-    standard error instead.
+    With ``prints_for_others`` another program reads this command's standard output, so the output of the user's
+    program goes to standard error.
     """
     command, variables = launching(python, description)
     output = sys.stderr.fileno() if prints_for_others else None

@@ -1,8 +1,8 @@
-"""Describes failed guards, and finds compiles for calls that an earlier compile accepts. It has no side effects.
+"""Describes failed guards, and finds needless compiles: an earlier compile accepts the call. It has no side effects.
 
-Torch looks for a compile in its cache without a lock, and compiles with one. Threads that call a function at the same
-time, with arguments for which it has no compile, therefore compile it one after the other. Before each compile, torch
-checks the guards of the earlier ones again, to report why they failed, and notes where all hold.
+Torch holds a lock while it compiles, but not while it looks for a compile in its cache. So if several threads make the
+first call with some arguments at the same time, each compiles the function, one after the other. Before a recompile,
+torch checks the guards of earlier compiles again to report which failed. It then reports if all guards of one hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
 from dynamo_dap.records.texts import counted
 
 _ACCEPTED = "Unexpected recompilation: runtime guards failed even though they passed"
-"""How torch's text begins where all guards of an earlier compile hold."""
+"""The beginning of torch's text if all guards of an earlier compile hold."""
 
 
 def accepts_now(expression: str) -> bool:
@@ -41,7 +41,7 @@ def failed_guard_text(failure: GuardFailure) -> str:
 
 
 def raced_items(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
-    """Yield one finding for each function that was compiled for calls that an earlier compile accepts."""
+    """Yield one item for each function with needless compiles."""
     for function in functions:
         raced = [compiled for compiled in function.compiles if is_raced(compiled)]
         if raced:
@@ -49,7 +49,7 @@ def raced_items(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
                 Kind.CHANGE,
                 f"{function.name} was compiled {counted(len(raced), 'time')} for calls that an earlier compile accepts",
                 ["its guards held when torch checked them again: another thread may have compiled it meanwhile"],
-                ["where threads call it: call it once with such arguments before they start"],
+                ["if several threads call it: call it once with such arguments before they start"],
                 place=function.place,
                 callers=called(caller_of(function, compiled) for compiled in raced),
                 compiles=[compiled.id for compiled in raced],

@@ -29,7 +29,7 @@ def _item(function: CompiledFunction, compiled: Compile, call: RaisedCall) -> It
     elif operator:
         facts.append(f"in {operator}")
     if len(call.places) > 1:
-        facts.append(f"which computes lines of {', '.join(map(at, call.places))}")
+        facts.append(f"which computes the lines {', '.join(map(at, call.places))}")
     if call.kernel is not None:
         facts.append(f"raised at {at(call.kernel)}")
     return Item(
@@ -47,7 +47,7 @@ def _item(function: CompiledFunction, compiled: Compile, call: RaisedCall) -> It
 
 
 def _fake_kernel(call: RaisedCall, operator: str) -> str | None:
-    """Return how an operator's result differs from what its fake kernel declares; None for other problems."""
+    """Return how an operator's result differs from the result of its fake kernel; None for other problems."""
     found = _STRIDES.findall(call.problem)
     if not operator or not found or not call.problem.startswith("AssertionError"):
         return None

@@ -1,7 +1,7 @@
 """Prints the compiles of a job's ranks: a table with a column per rank, then the first divergence.
 
-For ``dynamo-dap report --ranks``, and as a part of the page of a rank's report. It has no side effects, except that it
-reads the user's lines.
+For ``dynamo-dap report --ranks``, and for a part of the HTML report on one rank. It reads the user's source files, and
+has no other side effects.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dynamo_dap.records.ranks import Collective, ComparedCompile, Divergence, Js
 from dynamo_dap.records.texts import counted, recorded_line
 
 _COLUMNS = 8
-"""The most ranks with a column each; of more, those with the same compiles share a column."""
+"""Up to this number each rank has its own column. Of more ranks, those with the same compiles share a column."""
 _COLUMN_WIDTH = 44
-"""Characters, on a page."""
+"""Width of a column on an HTML page, in characters."""
 _RED, _YELLOW = (218, 54, 51), (178, 123, 0)
 _THEME = TerminalTheme((255, 255, 255), (0, 0, 0), [(0, 0, 0), _RED, (0, 128, 0), _YELLOW, *[(110, 118, 129)] * 4])
 """The only colours used; they are readable on a light page and on a dark one."""
 
 
 def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Console) -> None:
-    """Print the comparison of ``records``, by rank."""
+    """Print a comparison; ``records`` are the compared records by rank."""
     columns = _columns(compared)
     console.print(_table(compared, columns))
     if compared.missing:
@@ -40,13 +40,13 @@ def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Con
         for parting in one.partings:
             _print_divergence(one, parting, records, console)
     if not different:
-        console.print("All ranks compiled the same" if len(compared.ranks) > 1 else "There is one rank only")
+        console.print("All ranks compiled the same" if len(compared.ranks) > 1 else "There is only one rank")
     for one in compared.compiles:
         _print_collectives(one, console)
 
 
 def ranks_as_html(compared: JsonRanks, records: Mapping[int, Record]) -> str:
-    """Return the same as a part of a page, with the records' texts escaped."""
+    """Return the output of ``print_ranks`` as a part of a page, with the records' texts escaped."""
     columns = min(len(compared.ranks), _COLUMNS) + 1
     console = Console(file=io.StringIO(), record=True, highlight=False, width=columns * _COLUMN_WIDTH)
     print_ranks(compared, records, console)

@@ -1,7 +1,7 @@
 """Compares the compiles of a distributed job's ranks, and finds where a rank diverges.
 
-Ranks that compile different graphs, or different collectives in them, are the usual cause of a hanging job. It has no
-side effects, except that it reads record files. Runs in any process.
+Ranks that compile different graphs, or different collectives in them, are the usual cause of a hanging job. The module
+reads record files, and has no side effects. Runs in any process.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def records_of_ranks(file: Path) -> dict[int, Record]:
 
 
 def files_of_ranks(file: Path) -> dict[int, Path]:
-    """Return the file of each of these records.
+    """Return the newest record file of each rank of the job that ``file`` belongs to.
 
     Raises:
         UnreadableRecord: it is not the record of a rank.
@@ -133,7 +133,7 @@ def _rank_in(path: Path, other: Started) -> int | None:
 
 @dataclass(frozen=True)
 class _Step:
-    """A step of a compile, in a form that is equal in all ranks."""
+    """A step of a compile, without addresses and devices, so that equal steps of all ranks compare equal."""
 
     text: str
     line: tuple[str, int] | None = None
@@ -200,7 +200,7 @@ def _steps(compiled: Compile) -> Iterator[_Step]:
     for graph in compiled.graphs:
         for node in graph.nodes:
             if node.operation == "placeholder":
-                # A graph's text has torch's name for a reassigned variable; an input's name is certain.
+                # Graphs have torch's name for a reassigned variable; torch's name of an input leads to the user's name.
                 text = f"takes {node.user_name or user_name(node.name) or node.name}: {node.value}"
             else:
                 text = f"{node.expression or node.target}" + (f" → {node.value}" if node.value else "")
@@ -229,7 +229,7 @@ def _other_guards(rank: int, own: Compile, model: int, most: Compile) -> Diverge
     other = next((one for one in own.guards if _OF_THE_PROCESS.sub("…", one.expression) not in conditions), None)
     if other is None:
         return None
-    return Divergence(rank, f"guards {other.text or other.expression!r}, as rank {model} does not", other.place, True)
+    return Divergence(rank, f"guards {other.text or other.expression!r}, but rank {model} does not", other.place, True)
 
 
 def _alone(rank: int, compiled: Compile, others: str) -> Divergence:

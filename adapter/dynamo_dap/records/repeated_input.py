@@ -1,7 +1,8 @@
 """Gives each run of a program the command's standard input from its beginning.
 
-The first run that needs more input waits for it; the next runs get the same. A terminal is not read: the output of
-these runs is hidden, and so would be a prompt. One feeder thread per run, which ends with it.
+A run that needs more input than the runs before waits for it; later runs get the same input again. A terminal is not
+read: the output of these runs is hidden, so the user would not see a prompt. Each run has one feeder thread, which
+ends with the run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _WRITE = 4096
 
 
 class RepeatedInput:
-    """The input of one command; one run at a time."""
+    """The input of one command, for one run at a time."""
 
     def __init__(self, source: int = 0) -> None:
         self._source = source if _may_be_read(source) else None
@@ -46,7 +47,7 @@ class RepeatedInput:
     def _feed(self, source: int, writer: int, stopped: int) -> None:
         os.set_blocking(writer, False)
         at = 0
-        # The program may close its input at any time, and so may the process that feeds us.
+        # The program may close its input at any time, and the process at the other end of ours may end.
         with contextlib.suppress(OSError):
             while at < len(self._known) or not self._is_over:
                 has_more = at < len(self._known)

@@ -38,25 +38,25 @@ _WIDTH = 120
 _NO_FUNCTIONS = b'"functions": []'
 """The empty list of functions in a record's JSON. It occurs only once, since quotes inside texts are escaped."""
 _OTHERS = 8
-"""How many records of child processes are listed at most."""
+"""The most records of child processes that are listed."""
 
 
 class Reading(Protocol):
-    """The reading of a large file."""
+    """A large file of which a part has been read."""
 
     record: Record
-    """What was read so far."""
+    """The record as far as it has been read."""
 
     def progress(self) -> str:
-        """Return which part was read, as ``43% of 2.1 GB``."""
+        """Return which part has been read: ``43% of 2.1 GB``."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where records come from: our own files, or those of another program."""
+    """Functions that read records from our own files, or from those of another program."""
 
     read: Callable[[Path, Callable[[Reading], None]], Record] = lambda path, _: read_record(path)
-    """Reads a file. For a large file, calls the given function once the beginning was read."""
+    """Reads a file. For a large file, calls the given function once the beginning has been read."""
     ranks: Callable[[Path], dict[int, Record]] = records_of_ranks
     others: Callable[[Path], list[Path]] = records_of_others
     """Returns the other files of the same run."""
@@ -109,7 +109,7 @@ class _Beginning:
         self._reading: Reading | None = None
 
     def show(self, reading: Reading) -> None:
-        """Print it in a terminal, or open it as a page, which reloads until the page of the whole log replaces it."""
+        """Print the report in a terminal, or open it as a page, which reloads until the complete page replaces it."""
         self._reading, console = reading, report_console()
         if self._options.html:
             self.page = write_beginning(reading, self._file)
@@ -149,7 +149,7 @@ def _report_others(record: Record, file: Path, others: list[Path], console: Cons
     is_log = started is not None and started.log is not None
     if started is not None and started.rank is not None and ((started.rank.of or 0) > 1 or (is_log and others)):
         command = f"dynamo-dap report --ranks {shlex.quote(str(file))}"
-        console.print(f"\nThis is {started.rank}; all ranks beside each other: {command}", markup=False)
+        console.print(f"\nThis is {started.rank}; to compare all ranks: {command}", markup=False)
     if others:
         whose = (
             "other processes wrote logs in that folder:"
@@ -164,12 +164,12 @@ def _report_others(record: Record, file: Path, others: list[Path], console: Cons
 
 
 def chosen_record(given: Path | None, directory: Path | None = None) -> Path:
-    """Return the given record, or the newest one of ``directory`` that has a finished compile.
+    """Return the given record; otherwise the newest one of ``directory`` with a finished compile, or else the newest.
 
     Without ``directory``, use the working directory.
 
     Raises:
-        UnreadableRecord: there is none.
+        UnreadableRecord: no record was given, and the directory has none.
     """
     if given is not None:
         return given
@@ -184,7 +184,7 @@ def chosen_record(given: Path | None, directory: Path | None = None) -> Path:
 
 
 class JsonRecord(msgspec.Struct):
-    """The output of ``--json``: everything recorded."""
+    """The output of ``--json``: the whole record."""
 
     started: Started | None
     ended: Ended | None
@@ -196,12 +196,12 @@ class JsonRecord(msgspec.Struct):
 
 
 def as_json(record: Record) -> bytes:
-    """Return everything, as ``JsonRecord``."""
+    """Return a whole record as the JSON of ``JsonRecord``."""
     return b"".join(json_parts(record))
 
 
 def json_parts(record: Record) -> Iterator[bytes]:
-    """Yield everything, as ``JsonRecord``, one function at a time: the JSON of a large trace log may have 100 MB."""
+    """Yield the JSON of ``JsonRecord``, one function at a time: that of a large trace log may have 100 MB."""
     body = JsonRecord(record.started, record.ended, record.is_truncated, record.counts(), [], record.skipped)
     head, mark, tail = msgspec.json.format(msgspec.json.encode(body), indent=2).partition(_NO_FUNCTIONS)
     if not record.functions:
@@ -210,7 +210,7 @@ def json_parts(record: Record) -> Iterator[bytes]:
     yield head + _NO_FUNCTIONS[:-1]
     for number, function in enumerate(record.functions):
         text = msgspec.json.format(msgspec.json.encode(function), indent=2)
-        # A string of JSON has no line feed.
+        # This only indents: a string in JSON contains no line feed.
         yield (b",\n    " if number else b"\n    ") + text.replace(b"\n", b"\n    ")
     yield b"\n  ]" + tail
 
@@ -219,7 +219,7 @@ def _trace_of(record: Record, file: Path) -> Path | None:
     """Return the folder of torch's own trace.
 
     Raises:
-        UnreadableRecord: it is not beside the record, which may come from elsewhere and name any folder.
+        UnreadableRecord: the folder is not beside the record. Such a record may come from anybody and name any folder.
     """
     if record.started is None or record.started.trace is None:
         return None
@@ -230,7 +230,7 @@ def _trace_of(record: Record, file: Path) -> Path | None:
 
 
 def _ranks_beside(record: Record, file: Path, source: Source) -> str:
-    """Return the report on all ranks of the job as a part of a page; empty for a record without a job."""
+    """Return the comparison of the job's ranks as a part of a page; empty if there are no other ranks."""
     rank = None if record.started is None else record.started.rank
     is_log = record.started is not None and record.started.log is not None
     if rank is None or ((rank.of or 0) < 2 and not (is_log and source.others(file))):
@@ -280,17 +280,17 @@ def write_page(
 
 
 def write_beginning(reading: Reading, file: Path) -> Path:
-    """Write the page of what was read so far, which reloads until another one replaces it; return its path.
+    """Write the page on the part that has been read, which reloads until another page replaces it; return its path.
 
     Raises:
         UnreadableRecord: it cannot be written.
     """
-    part = f"This page is about {reading.progress()} so far. It reloads until the whole log was read."
+    part = f"This page is about {reading.progress()} so far. It reloads until the whole log has been read."
     return write_page(reading.record, file, part=part, reloads=True)
 
 
 def write_stopped(reading: Reading, file: Path) -> None:
-    """Replace the page of the beginning after the reading has stopped. Otherwise it would reload forever.
+    """Replace the page of ``write_beginning`` after reading was stopped: that page would reload forever.
 
     Raises:
         UnreadableRecord: it cannot be written.
@@ -300,7 +300,7 @@ def write_stopped(reading: Reading, file: Path) -> None:
 
 
 def _links_to(trace: Path | None) -> dict[str, str]:
-    """Return tlparse's files by title: torch's own pages, and files for trace viewers."""
+    """Return links to tlparse's index page and to its chromium trace, by title."""
     if trace is None:
         return {}
     links = {"Torch's own trace, by tlparse": trace.as_uri()}
@@ -309,7 +309,7 @@ def _links_to(trace: Path | None) -> dict[str, str]:
 
 
 def _page_of(compiled: Compile, trace: Path | None) -> str | None:
-    """Return tlparse's page of a compile, for its last attempt."""
+    """Return the address of tlparse's page on the last attempt of a compile."""
     if trace is None or not _COMPILE_ID.fullmatch(compiled.id):
         return None
     pages = trace.parent.glob(f"-_{compiled.id.replace('/', '_')}_*/compilation_metrics_*.html")
@@ -328,7 +328,7 @@ def _shown(page: Path, *, show: bool) -> int:
 
 
 def _tlparse(record: Record, file: Path) -> Path:
-    """Return tlparse's page of torch's own trace.
+    """Run tlparse on torch's own trace, and return its index page.
 
     Raises:
         UnreadableRecord: the trace or tlparse is missing, or tlparse failed.

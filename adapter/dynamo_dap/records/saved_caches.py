@@ -1,4 +1,4 @@
-"""Reads files of ``torch.compiler.save_cache_artifacts`` without torch: what they hold, and for which inputs.
+"""Reads the entries and their inputs in files of ``torch.compiler.save_cache_artifacts``, without torch.
 
 An entry is a pickle, which may come from anybody: its opcodes are read, and none is executed. Runs on one thread.
 """
@@ -25,7 +25,7 @@ _FRAME = re.compile(r'^ *File "(?P<path>[^"\n]+)", line (?P<line>\d+), in (?P<fu
 _FORWARD = re.compile(r"def forward\(self, (?P<inputs>.*)\):")
 _LINES = 20
 _REMEMBERING = frozenset({"MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "FRAME"})
-"""Opcodes that come between the parts of an object, and change nothing."""
+"""Opcodes between the parts of an object that do not change the object."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class SavedEntry:
     inputs: str | None = None
     """The inputs of the graph, with types and sizes."""
     guards: str | None = None
-    """The conditions on sizes; empty without any, None if they are unknown."""
+    """The conditions on sizes: empty if there are none, None if they are unknown."""
     lines: Sequence[tuple[Place, str]] = ()
-    """The user's lines, with the functions that they are in."""
+    """The user's lines that the entry computes, each with its function."""
 
 
 def is_saved_cache(path: Path) -> bool:
-    """Return whether a file begins as one that torch saved its caches to."""
+    """Return whether a file begins like one of ``save_cache_artifacts``."""
     try:
         with open_regular(path) as file:
             return file.read(12)[4:] == _VERSION
@@ -57,7 +57,7 @@ def read_saved_cache(path: Path) -> list[SavedEntry]:
     """Return the entries of a file.
 
     Raises:
-        UnreadableRecord: it cannot be read, or is damaged.
+        UnreadableRecord: the file cannot be read, or is damaged.
     """
     try:
         with open_regular(path) as file:
@@ -71,7 +71,7 @@ def entries_of_cache(data: bytes, path: Path) -> list[SavedEntry]:
     """Return the entries in the bytes that torch saved; ``path`` names the file in messages.
 
     Raises:
-        UnreadableRecord: they are damaged, or of another form.
+        UnreadableRecord: the bytes are damaged, or not in torch's format.
     """
     if zlib.crc32(data[4:]).to_bytes(4, "big") != data[:4]:
         raise UnreadableRecord(f"{path} is damaged: its checksum does not match, and torch refuses it as well")
@@ -136,7 +136,7 @@ def _entry(cache: str, key: str, content: bytes) -> SavedEntry:
 
 
 def _strings(content: bytes) -> tuple[list[str], dict[str, str]]:
-    """Return the texts of a pickle, and each text that directly follows another: an object's fields, by name."""
+    """Return all texts of a pickle, and the text fields of its objects: a field's value directly follows its name."""
     found: list[str] = []
     values: dict[str, str] = {}
     before: str | None = None

@@ -1,7 +1,7 @@
-"""Finds the torch settings that torch's hints in a record name.
+"""Finds the torch settings that torch's own hints recommend.
 
-It has no side effects. A setting needs no edit, so it also helps with library code. Only a trial shows whether it
-helps: see ``commands.fix``.
+A setting needs no edit, so it may also help with library code. Only a trial shows whether it does: see
+``commands.fix``. This module has no side effects.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Setting:
     key: str
     """As ``torchConfig`` has it: ``_dynamo.capture_scalar_outputs``."""
     value: bool | None = None
-    """None for a set, to which a function is added."""
+    """None if the setting is a set, to which ``adds`` is added."""
     adds: str | None = None
     """The added function: ``logging.Logger.info``."""
 
     @property
     def text(self) -> str:
-        """Return the line of Python that makes it."""
+        """Return the line of Python that makes the setting."""
         module, _, name = self.key.partition(".")
         where = f"torch.{module}.config.{name}"
         return f"{where} = {self.value}" if self.adds is None else f"{where}.add({self.adds})"
 
 
 def settings_of_break(found: GraphBreak) -> list[Setting]:
-    """Return the settings that torch's hints for a graph break name."""
+    """Return the settings in torch's hints about a graph break."""
     settings = list(_assigned("\n".join(found.hints)))
     logged = _LOGGED.match(found.context or "")
     if logged is not None and logged["method"] in _METHODS and any(_IGNORED in hint for hint in found.hints):
@@ -49,7 +49,7 @@ def settings_of_break(found: GraphBreak) -> list[Setting]:
 
 
 def settings_of_failure(failure: GuardFailure) -> list[Setting]:
-    """Return the settings that torch's hint for a failed guard names."""
+    """Return the settings in torch's hint about a failed guard."""
     return list(_assigned(failure.hint or ""))
 
 

@@ -9,15 +9,15 @@ from dynamo_dap.records.events import Started
 
 
 def signed(started: Started) -> Started:
-    """Return the event with a signature; unchanged if this user can keep no key."""
+    """Return the event with a signature, or without one if this user's key cannot be stored."""
     return msgspec.structs.replace(started, signature=signature_of(_parts(started)))
 
 
 def is_own(started: Started) -> bool:
-    """Return whether a process of this user signed that it ran this command."""
+    """Return whether a process of this user signed the command."""
     return is_signed(_parts(started), started.signature)
 
 
 def _parts(started: Started) -> list[object]:
-    """Return everything from which the command is rebuilt for another run."""
+    """Return the parts of the event from which another run rebuilds the command."""
     return ["run", started.program, started.cwd, started.module]

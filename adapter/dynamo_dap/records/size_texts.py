@@ -1,4 +1,4 @@
-"""Explains why input sizes are static or dynamic: one line per size that varies, and one per kind of the others.
+"""Explains why input sizes are static or dynamic.
 
 Runs on any thread.
 """
@@ -11,15 +11,15 @@ from dynamo_dap.protocol.sizes import STATIC, ZERO_ONE
 from dynamo_dap.records.model import Compile, Place, Size, SizeReason
 
 _LISTED = 8
-"""Sizes named in one line, and reasons in one."""
+"""The most sizes, and the most reasons, in one line."""
 _SHORT = 2
-"""Reasons in the line of a short report."""
+"""The most reasons in the line of a short report."""
 
 
 def size_lines(sizes: Sequence[Size], listed: int = _LISTED) -> Iterator[str]:
-    """Yield a line for each size that may vary or was marked, then one line per reason for the constants.
+    """Yield one line for each size that may vary or was marked, then one line for each reason of constant sizes.
 
-    A line has at most ``listed`` reasons.
+    A line about a size has at most ``listed`` reasons.
     """
     plain: dict[str, list[str]] = {}
     for size in sizes:
@@ -37,7 +37,7 @@ def size_lines(sizes: Sequence[Size], listed: int = _LISTED) -> Iterator[str]:
 
 
 def short_size_line(sizes: Sequence[Size]) -> str | None:
-    """Return the line of the first size that may vary or was marked, else of the constants, and how many are left."""
+    """Return the first of ``size_lines``, shortened, with the number of other sizes."""
     varying = [size for size in sizes if not _is_plain(size)]
     first = next(size_lines(varying[:1] or sizes, _SHORT), None)
     others = len(sizes) - 1 if varying else 0
@@ -47,7 +47,7 @@ def short_size_line(sizes: Sequence[Size]) -> str | None:
 
 
 def are_explained(compiled: Compile) -> bool:
-    """Return whether a short report explains the sizes: one may vary or was marked, or a guard failed."""
+    """Return whether a short report explains the sizes: if one may vary or was marked, or a guard failed."""
     return bool(compiled.failures) or not all(map(_is_plain, compiled.sizes))
 
 

@@ -1,6 +1,6 @@
 """Prints the user's stacks as a tree, with the compiles at their ends.
 
-It has no side effects. Stacks with a common beginning share a branch, as in tlparse's stack trie.
+Stacks with the same outer frames share a branch, as in tlparse's stack trie.
 """
 
 from __future__ import annotations

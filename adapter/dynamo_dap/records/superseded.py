@@ -1,4 +1,4 @@
-"""Finds the failed guards that did not cause a recompile, because a later compile accepts the value."""
+"""Finds failed guards that did not cause a recompile, because a later compile accepts the value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
 _SIZE = re.compile(r"size (?P<index>\d+) of (?P<name>.+)")
 _LITERAL = re.compile(r"-?\d+(\.\d*)?|True|False|None|'[^']*'")
 _SWITCHES = re.compile(r"GLOBAL_STATE changed:( (grad_mode|deterministic_algorithms(_warn_only)?|allow_tf32))+ ?")
-"""Torch names what changed, and no value: each of these is on or off, so there is only one other value."""
+"""Torch names these settings without a value. Each is on or off, so there is only one other value."""
 _SOURCES = re.compile(r"\.size\(\)\[(\d+)\]")
 
 
@@ -18,12 +18,13 @@ def is_superseded(
 ) -> bool:
     """Return whether a later compile accepts the subject's value, and failed for another reason.
 
-    Torch checks each compile in its cache and notes one failed guard of each. After ``x.shape[0]`` became dynamic, the
-    guard of the first, static compile still fails for each new size, but the new compile is due to something else. The
-    same holds for an attribute that changed once: the first compile refuses the value with which later ones were made.
+    At a recompile, torch reports one failed guard of each compile in its cache. Once ``x.shape[0]`` is dynamic, the
+    guard of the first, static compile still fails for each new size, but another guard caused the recompile. The same
+    holds for an attribute that changed once: its new value fails the first compile's guard again, and later compiles
+    accept it.
 
-    ``subject`` is what the failed guard is about, for instance ``size 0 of x``; ``subjects`` has that of each failed
-    guard, with the id of its compile.
+    ``subject`` is the value that ``failure`` is about, for instance ``size 0 of x``. ``subjects`` has the compile id
+    and the subject of every failed guard of this recompile.
     """
     size = _SIZE.fullmatch(subject)
     source = subject if size is None else f"{size['name']}.shape[{size['index']}]"
@@ -31,7 +32,7 @@ def is_superseded(
     since = [one.id.partition("#")[0] for one in earlier]
     if failure.compile_id not in since:
         return False
-    # The last one of an id: torch numbers anew after a reset.
+    # Take the last compile with this id: torch starts again with 0/0 after a reset.
     first = len(since) - since[::-1].index(failure.compile_id)
     failed = {identifier for identifier, _ in subjects}
     return any(
@@ -41,7 +42,7 @@ def is_superseded(
 
 
 def _has_value(compiled: Compile, failure: GuardFailure) -> bool:
-    """Return whether a compile was made for the value that fails again: the same guard failed with the same value."""
+    """Return whether the same guard with the same value caused this compile, which therefore accepts the value."""
     value = _comparable(failure)
     known = failure.compile_id, failure.expression, value
     return value is not None and any(
@@ -50,7 +51,7 @@ def _has_value(compiled: Compile, failure: GuardFailure) -> bool:
 
 
 def _comparable(failure: GuardFailure) -> str | int | None:
-    """Return the value of the call if equal results mean one value; None for other objects, of equal texts."""
+    """Return a text or number that identifies the call's value; None if different objects may have the same text."""
     if failure.object_now is not None:
         return failure.object_now
     if _SWITCHES.fullmatch(failure.expression):
@@ -60,7 +61,7 @@ def _comparable(failure: GuardFailure) -> str | int | None:
 
 
 def _dynamic(compiled: Compile) -> set[str]:
-    """Return the sizes and numbers that a compile accepts with other values, as the user wrote them."""
+    """Return the dynamic sizes and numbers of a compile, as the user wrote them."""
     sizes = {one.source for one in compiled.sizes if one.state == "dynamic"}
     named = {part.strip() for symbol in compiled.symbols for part in symbol.source.split(",")}
     return sizes | {_SOURCES.sub(r".shape[\1]", one) for one in named}

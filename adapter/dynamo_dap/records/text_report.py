@@ -1,7 +1,7 @@
 """Writes the report as text: counts, advice, and each compile.
 
-It has no side effects, except that it reads the user's lines. ``dynamo-dap report`` prints it; the editor shows it for
-one function or the whole program.
+``dynamo-dap report`` prints the report on a program; the editor shows it for one function or the whole program. The
+module reads the user's source files, and has no side effects but printing.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def print_report(record: Record, console: Console, only: CompiledFunction | None
 
 
 def _first_line(reason: str) -> str:
-    """Return the first part of torch's message. The report itself shows the hints, links and traceback after it."""
+    """Return the first line of torch's message: the report has its own lines for hints and links."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     return lines[0] if lines else reason
 
 
 def _print_head(record: Record, console: Console, counts: Counts, lines: int) -> None:
-    """Print the numbers; ``lines`` is the number of lines that break, which ``check`` counts."""
+    """Print the counts; ``lines`` is the number of lines with graph breaks, which ``check`` limits."""
     started = record.started
     program = (" ".join(started.program) if started else "") or "?"
     log = None if started is None else started.log
@@ -124,7 +124,7 @@ def _print_item(record: Record, item: Item, number: int, console: Console) -> No
 
 
 def _place(record: Record, place: Place) -> str:
-    """Return a place that a terminal can open, and its line, if unchanged."""
+    """Return a place that a terminal can open, with the line's text if the file has not changed since the run."""
     line = recorded_line(record.sources, place)
     return f"{place.path}:{place.line}" + (f"  {line}" if line else "")
 

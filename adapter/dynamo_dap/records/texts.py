@@ -1,8 +1,7 @@
 """Reads source files, cleans texts of records, and writes recorded graphs as Python.
 
-Pure functions, except for reading a file. A record has digests of lines, so that it does not contain the user's code. A
-record may come from anywhere, for instance with a repository, so its control characters are removed here before
-anything shows them.
+A record has digests of lines instead of the user's code. It may come from anybody, for instance with a repository, so
+this module replaces control characters before a view shows its texts.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _ESCAPES = re.compile(
     rb"\\(?:(?P<obeyed>[bfr]|u00(?:0[0-8b-fB-F]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|u20(?:2[a-eA-E]|6[6-9]))|.)",
     re.DOTALL,
 )
-"""In a line of JSON, every escape from left to right; ``obeyed`` are control characters, without tab and line feed."""
+"""Every escape in a line of JSON, from left to right; ``obeyed`` are control characters except tab and line feed."""
 _RARE_ESCAPE = re.compile(rb"\\[bfru]")
 _PLAIN = bytes([*range(0x20, 0x7F), 0x09, 0x0A])
 _REPLACEMENT = b"\xef\xbf\xbd"
@@ -45,7 +44,7 @@ def without_controls(line: bytes) -> bytes:
 
 
 def may_have_controls(text: bytes) -> bool:
-    """Return whether lines of JSON may contain such characters. Fast even for many megabytes."""
+    """Return whether lines of JSON may contain characters that ``without_controls`` replaces; fast for megabytes."""
     return _CONTROLS.search(text.translate(None, _PLAIN)) is not None or _RARE_ESCAPE.search(text) is not None
 
 
@@ -66,7 +65,7 @@ def sharding_text(sharding: Sharding) -> str:
 
 
 def is_readable_source(path: str) -> bool:
-    """Return whether a path is an ordinary file of a plausible size: no device, no pipe."""
+    """Return whether a path is a regular file, not a device or pipe, of at most ``MAXIMUM_SOURCE`` bytes."""
     try:
         facts = Path(path).stat()
     except (OSError, ValueError):
@@ -89,7 +88,7 @@ def source_line(path: str, line: int) -> str:
 
 
 def recorded_line(sources: Mapping[str, Sequence[str]], place: Place) -> str:
-    """Return a user's line if it is as recorded, by the digests in ``sources``; else empty."""
+    """Return a user's line if its digest is the recorded one in ``sources``; else an empty text."""
     digests = sources.get(place.path, ())
     if not 0 < place.line <= len(digests):
         return ""

@@ -47,7 +47,7 @@ from dynamo_dap.trace_logs.event_texts import (
 from dynamo_dap.trace_logs.graph_texts import SourceText, parsed_graph
 
 UNWANTED = frozenset({"chromium_event", "describe_storage", "describe_tensor", "describe_source", "dump_file"})
-"""Kinds of entries that a record does not contain: most of a log."""
+"""Kinds of entries that a record does not contain; they make up most of a log."""
 DETAILS_BOUND = 64 * 1024 * 1024
 """Bytes of the log's graphs and guards that are kept as nodes and guards."""
 _COMPILES = 200_000
@@ -157,7 +157,7 @@ class Translation:
     """Fills a record from a log's entries, in order."""
 
     def __init__(self, record: Record, mapped: Callable[[str], str], details_bound: int = DETAILS_BOUND) -> None:
-        """Fill ``record``; ``mapped`` maps a file of the log's machine to one here."""
+        """Fill ``record``; ``mapped`` maps a path of the log's machine to a local one."""
         self.record = record
         self.torch: str | None = None
         self.rank: int | None = None
@@ -215,7 +215,7 @@ class Translation:
         self._by_end[name] = path if self._by_end.get(name, path) == path else None
 
     def _full(self, short: str) -> str | None:
-        """Return the full path: torch omits the part that a path shares with torch's own files."""
+        """Return the full path of a shortened one: torch omits the part that a path shares with its own files."""
         path = self._by_end.get(PurePath(short).name)
         return self._mapped(path) if path is not None and path.endswith(short) else None
 
@@ -367,7 +367,7 @@ class Translation:
         found.guard_count = int(_number(facts.get("guard_count")) or found.guard_count)
         version = facts.get("pytorch_version")
         if self.torch is None and isinstance(version, str):
-            # Torch before 2.13 has it only here.
+            # Torch before 2.13 logs its version only here.
             self.torch = harmless(version)
         self._count_remote(found, facts)
         self._take_settings(facts)
@@ -475,7 +475,7 @@ class Translation:
         del compiled.kernels[_KERNELS:]
         if isinstance(path, str) and path not in compiled.files:
             compiled.files.append(path)
-        # A backward pass's compile ends after the forward's compile.
+        # The code of a backward pass may follow the end of the compile, whose event sets these fields.
         found.kernels, found.artifacts = compiled.kernels, compiled.files
 
     # -- artifacts -------------------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ class Translation:
         if entry.name == "torch_version":
             self.torch = msgspec.json.decode(entry.payload.encode(), type=_Version).pytorch_version
         elif entry.name == "fx_graph_runnable" and self.torch is None:
-            # Torch 2.6 to 2.9 have it only here.
+            # Torch 2.6 to 2.9 log their version only here.
             found = _RUNNABLE_VERSION.search(entry.payload)
             self.torch = None if found is None else found["version"]
         elif entry.name == "dynamo_graph_break_reason":
@@ -527,7 +527,7 @@ class Translation:
         if identifier is not None and len(self._waiting) < _COMPILES:
             failures, lines = parsed_failures(entry.payload, self._full)
             self._quote(lines)
-            # Torch writes it before the compile begins.
+            # Torch logs the reasons before the compile begins.
             self._waiting[identifier] = Recompiled(identifier, failures)
 
     def _cache_answered(self, entry: Entry) -> None:

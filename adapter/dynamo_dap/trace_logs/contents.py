@@ -80,7 +80,7 @@ def text_of(log: Path, compile_id: str, name: str) -> str:
 
 
 def write_chromium_events(log: Path, output: BinaryIO) -> int:
-    """Write torch's timeline as a trace that ui.perfetto.dev opens; return how many events there are.
+    """Write torch's timeline as a trace that ui.perfetto.dev opens; return the number of events.
 
     Raises:
         UnreadableRecord: the log cannot be read.

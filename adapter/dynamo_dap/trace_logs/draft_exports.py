@@ -70,7 +70,7 @@ class DraftExports:
             known.append(problem)
 
     def _find_places(self, program: str) -> None:
-        """Take the lines of problems with operators from the exported program."""
+        """Find the lines of problems with operators in the text of the exported program."""
         places: dict[str, Place] = {}
         place = None
         for line in program.splitlines():

@@ -75,14 +75,14 @@ class LogReader:
         self._path = path
         self._unwanted = unwanted
         self.entries = 0
-        """How many entries there were, unwanted ones included."""
+        """The number of entries so far, unwanted ones included."""
         self.unreadable = 0
-        """Pieces that are not entries, or too long."""
+        """The number of pieces that are not entries, or are too long."""
         self.position = 0
-        """How many bytes were read."""
+        """The number of bytes that were read."""
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries. Raises ``OSError``."""
+        """Yield the entries. Raises ``OSError`` if the log cannot be read."""
         with open_regular(self._path) as file:
             for piece in self._pieces(file):
                 found = self._entry(piece)
@@ -93,7 +93,7 @@ class LogReader:
         """Yield the text from each start of an entry to the next."""
         rest = b""
         while block := self._block(file):
-            # The end of a block may cut a start in two.
+            # The end of the previous block may have cut the start of an entry in two.
             searched = max(0, len(rest) - 16)
             rest += block
             begin = 0
@@ -142,7 +142,7 @@ class LogReader:
 
 
 def _indented(content: bytes) -> bytes:
-    """Return the payload's lines: torn lines of another entry may follow it."""
+    """Return the payload's lines, without torn lines of another entry after them."""
     torn = _TORN.search(content)
     return content if torn is None else content[: torn.start()]
 

@@ -39,7 +39,7 @@ SKIPPED = "the function is skipped: it runs eagerly"
 FULL_GRAPH = "an error: fullgraph=True"
 
 Full = Callable[[str], str | None]
-"""Returns a shortened path's full path; None unless exactly one file of the log matches it."""
+"""Returns the full path of a shortened one; None unless exactly one file in the log matches it."""
 
 
 def resumed(name: str) -> tuple[str, int] | None:
@@ -61,7 +61,7 @@ class ParsedGuards:
 
 
 def parsed_guards(text: str, full: Full) -> ParsedGuards:
-    """Return the guards of a tree of guard managers."""
+    """Return the guards in torch's text of a tree of guard managers."""
     guards: list[Guard] = []
     lines: list[SourceText] = []
     count = 0

@@ -99,7 +99,7 @@ def _statement(text: str, place: Place | None, inputs: dict[str, str | None]) ->
         return None
     value = found["value"]
     if value in inputs or (value == "None" and found["type"] is None):
-        # Torch gives an input a second name, or frees values.
+        # The statement only gives an input a second name, or frees a value.
         return None
     target = _TARGET.match(value)
     method = _METHOD.match(value)

@@ -1,7 +1,8 @@
 """Finds torch's trace logs in a folder, and reads one as a record. Runs in any process, on one thread per log.
 
-Paths of the machine that wrote a log are mapped to files here. A file here counts as the same source only if it
-contains every line that the log quotes. Only then the record gets the digests of its lines, and editors mark them.
+Paths of the machine that wrote a log are mapped to local files. A local file counts as the same source only if it
+contains every line that the log quotes. Only then does the record get the digests of its lines, by which editors mark
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NAME = re.compile(r"dedicated_log_torch_trace_(?:rank_(?P<rank>\d+)_)?\w*\.log"
 _FIRST_ENTRY = re.compile(rb"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]*\] \{")
 _LOGS = 10_000
 Mappings = Sequence[tuple[str, str]]
-"""Folders of the machine that wrote a log, each with the corresponding folder here."""
+"""Folders of the machine that wrote a log, each with the corresponding local folder."""
 
 
 def is_trace(path: Path) -> bool:
@@ -56,10 +57,10 @@ def _rank_in_name(log: Path) -> int | None:
 
 
 def chosen_log(path: Path) -> Path:
-    """Return the log to report on: rank 0's, or the largest.
+    """Return the log to report on: that of the lowest rank, or the largest if no rank is known.
 
     Raises:
-        UnreadableRecord: there is none.
+        UnreadableRecord: the folder has no log.
     """
     logs = logs_in(path)
     if not logs:
@@ -73,7 +74,7 @@ def read_any(path: Path, mappings: Mappings = ()) -> Record:
     """Return the record of a record file, of a trace log, or of a folder of trace logs.
 
     Raises:
-        UnreadableRecord: it is something else, or cannot be read.
+        UnreadableRecord: ``path`` is none of these, or cannot be read.
     """
     return read_trace(path, mappings) if is_trace(path) else read_record(path)
 
@@ -90,10 +91,10 @@ class TraceReader:
     ) -> None:
         """Read the log ``path``, or the chosen log of this folder.
 
-        ``observe`` gets each entry after it was taken into the record.
+        ``observe`` gets each entry after its event was added to the record.
 
         Raises:
-            UnreadableRecord: there is none.
+            UnreadableRecord: the folder has no log.
         """
         self.log = chosen_log(path)
         self.record = Record()
@@ -104,7 +105,7 @@ class TraceReader:
         self._process = 0
 
     def progress(self) -> str:
-        """Return how much was read, as ``43% of 2.1 GB``."""
+        """Return which part has been read: ``43% of 2.1 GB``."""
         size = self.log.stat().st_size
         share = min(99, 100 * self._log_reader.position // max(1, size))
         return f"{share}% of {size / 1e9:.1f} GB" if size >= 1e9 else f"{share}% of {size / 1e6:.1f} MB"
@@ -113,7 +114,7 @@ class TraceReader:
         """Continue to read for about ``seconds``; return whether the end is reached.
 
         Raises:
-            UnreadableRecord: it cannot be read, or is not a log.
+            UnreadableRecord: the file cannot be read, or is not a log.
         """
         end = time.monotonic() + seconds
         was_enabled = gc.isenabled()
@@ -138,7 +139,7 @@ class TraceReader:
         return True
 
     def _complete(self) -> None:
-        """Add facts to the record that need the whole log: the program, and unchanged lines."""
+        """Add facts to the record that depend on all entries so far: the program, and the lines unchanged here."""
         translation = self._translation
         self.record.unreadable_lines = self._log_reader.unreadable + translation.unreadable
         rank = translation.rank if translation.rank is not None else _rank_in_name(self.log)
@@ -157,7 +158,7 @@ def read_trace(
     """Return the record of a trace log, or of a folder's chosen one; see ``TraceReader``.
 
     Raises:
-        UnreadableRecord: there is none, or it cannot be read.
+        UnreadableRecord: the folder has no log, or the log cannot be read.
     """
     reader = TraceReader(path, mappings, details_bound, observe)
     reader.read()
@@ -228,7 +229,7 @@ def mappings_of(given: Iterable[str]) -> Mappings:
 
 
 class PathMap:
-    """Maps paths of the machine that wrote a log to paths here. Caches its answers."""
+    """Maps paths of the machine that wrote a log to local paths. Caches its answers."""
 
     def __init__(self, mappings: Mappings) -> None:
         # The most specific folder wins.
@@ -236,7 +237,7 @@ class PathMap:
         self._known: dict[str, str] = {}
 
     def __call__(self, path: str) -> str:
-        """Return the path here; the path itself without a mapping."""
+        """Return the local path; the path itself if no mapping fits."""
         known = self._known.get(path)
         if known is None:
             known = self._known[path] = self._found(path)
@@ -254,7 +255,7 @@ class PathMap:
 
 
 def _lines_now(path: str) -> list[str]:
-    """Return the lines of a file here; none if it is not source code. Cached for the language server."""
+    """Return the lines of a local file; none if it cannot be read as Python source."""
     if not is_readable_source(path):
         return []
     try:

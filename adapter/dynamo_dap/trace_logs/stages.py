@@ -19,7 +19,7 @@ from dynamo_dap.trace_logs.graph_texts import SourceText, numbered_nodes
 from dynamo_dap.trace_logs.logs import Mappings, PathMap, read_trace
 
 BOUND = 96 * 1024 * 1024
-"""Bytes of texts that are kept."""
+"""The most bytes of texts that are kept."""
 _LONGEST = 4 * 1024 * 1024
 _PARTS = 20_000
 _GRAPHS = {
@@ -72,7 +72,7 @@ class StagesInLog:
         self._compiles: dict[str, _Compile] = {}
         self._found: dict[str, Explored] = {}
         self.is_truncated = False
-        """Whether documents were left out, since they would not fit in memory."""
+        """Whether documents were left out because of their size."""
 
     def take(self, entry: Entry, translation: Translation) -> None:
         """Collect the entry's document, if it has one."""
@@ -89,7 +89,7 @@ class StagesInLog:
         self._left -= len(entry.content)
         known = self._compiles.get(compiled.id)
         if known is None or known.attempt < len(compiled.attempts):
-            # Abandoned attempts are not shown.
+            # Drop the documents of an abandoned attempt.
             known = self._compiles[compiled.id] = _Compile(len(compiled.attempts))
         place = compiled.place or Place("?", 1)
         self._found.setdefault(compiled.id, Explored(compiled.id, compiled.name, place))

@@ -343,7 +343,7 @@ export interface Place {
 
 /** One compile of one frame. */
 export interface Compile {
-    /** Dynamo's compile id, `0/1`, with `#2` if the program had it before `torch.compiler.reset()`. */
+    /** Dynamo's compile id, `0/1`; `0/1#2` if it is used again after `torch.compiler.reset()`. */
     id: string;
     /** The frame's name: `fn`, `fn (resumed at line 8)`. */
     name: string;
@@ -411,7 +411,7 @@ export interface GraphNode {
     place?: Place;
     /** Its computation, as Python: `x + 1`. */
     expression?: string;
-    /** An input as the user wrote it, `self.fc.weight`: expressions contain this, not `name`. */
+    /** The user's name of an input, `self.fc.weight`. Other nodes' expressions contain it instead of `name`. */
     userName?: string;
 }
 
@@ -608,7 +608,7 @@ export interface GraphSummary {
     index: number;
     name: string;
     nodeCount: number;
-    /** Nodes that compute something; `torch._dynamo.explain` does not count methods among its ops. */
+    /** The number of nodes that compute something; `torch._dynamo.explain` does not count methods among its ops. */
     operationCount: number;
     /** The parts into which DistributedDataParallel cut it, each compiled by itself. */
     buckets?: Bucket[];
@@ -827,11 +827,11 @@ export interface Part {
     /** The first line, from 1. */
     first: number;
     last: number;
-    /** What it was made from: `DOCUMENT:PART`. */
+    /** The parts that it was made from: `DOCUMENT:PART`. */
     parents?: string[];
     /** The user's lines that it computes: indices into `Document.places`. */
     lines?: number[];
-    /** The user's lines that called those, outermost first. */
+    /** The user's lines that called these lines, outermost first: indices as in `lines`. */
     callers?: number[];
     /** Additional information: a name in torch's logs, a size. */
     note?: string;

@@ -1,7 +1,8 @@
 """Makes fixes for findings: edits as an engineer would write them. The functions have no side effects.
 
-An edit is offered only if it cannot change the program's results, and if the record shows that it helps: it removes the
-break, keeps a graph whole, or makes the size dynamic whose guard failed.
+An edit is offered only if it cannot change the program's results, and if the record shows that it helps: it removes a
+break, keeps a graph whole, or makes a size dynamic after its guard failed. Edits that assume something about the data
+are offered only after a trial.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fixes a branch that depends on data. Each fix suits only some data, so it is offered only after a trial.
 
 - ``torch._check`` of the condition, or of its opposite: the branch goes one way for all data;
-- ``torch._check_is_size`` of a number that a condition tests for being a size;
+- ``torch._check_is_size`` of a number, if the condition tests whether it is 0 or more;
 - ``guard_or_false`` and ``statically_known_true``: the branch is not taken while Dynamo traces;
 - ``torch.cond``: both branches are in the graph.
 
@@ -99,7 +99,7 @@ def _before(document: Document, line: int, what: str, check: str) -> Fix:
 
 
 def _possible_size(condition: ast.expr) -> str | None:
-    """Return the number of a condition that is decided by "the number is 0 or more"; else None."""
+    """Return the number in a condition whose outcome follows from "the number is 0 or more"; else None."""
     match condition:
         case ast.Compare(ast.Name(name), [ast.Lt() | ast.GtE()], [ast.Constant(0)]):
             return name
@@ -131,7 +131,7 @@ def _guarded(situation: Situation, statement: ast.stmt) -> Iterator[Fix]:
 
 
 def _as_cond(document: Document, statement: ast.stmt) -> Iterator[Fix]:
-    """Yield a branch as ``torch.cond``, if each side is one value."""
+    """Yield a fix that writes the branch as ``torch.cond``, if each side computes one value."""
     if not is_alone(document, statement) or not knows_torch(document, statement.lineno):
         return
     following = _next(document, statement)

@@ -1,9 +1,9 @@
 """Marks a size that causes recompiles with ``torch._dynamo.maybe_mark_dynamic``, before the first compiled call.
 
-It has no side effects. This is torch's own advice: if the size is specialized after all, nothing changes. Only tensors
-can be marked, and a later call may pass something else, so each mark is below an ``isinstance``. The next compile shows
-which sizes share the symbol: all of them are marked. No fix is offered if the size became a constant again, or is tied
-to something that is not an argument of the call.
+Torch itself gives this advice: the mark has no effect if the size is specialized after all. Only tensors can be marked,
+and a later call may pass something else, so each mark is below an ``isinstance``. The recompile shows which sizes share
+a symbol; the fix marks all of them. There is no fix if the size became a constant again, or is tied to something that
+is not an argument of the call. The functions have no side effects.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def _words(indices: Sequence[int]) -> str:
 
 
 def _tied(compiles: Sequence[Compile], then: Compile, name: str, index: int) -> dict[str, list[int]] | None:
-    """Return the parameters' sizes that vary together with one, in the compile that made it vary.
+    """Return the sizes of parameters that share the size's symbol in ``then``, the compile that made it dynamic.
 
-    None if it is a constant there, or tied to something that is not a parameter.
+    None if a compile made the size constant, or if it is tied to something that is not a parameter.
     """
     if any(re.match(rf"(?:L\['{name}'\]|{name})\.size\(\)\[{index}\] == ", text) for text in _specialized(compiles)):
         return None
@@ -72,7 +72,7 @@ def _tied(compiles: Sequence[Compile], then: Compile, name: str, index: int) -> 
         value.name: _sizes(value.text) for value in then.values if value.is_parameter and value.source == value.name
     }
     if then.state == TRACING and not shapes:
-        # Stopped in this compile: it is not known yet what varies together. A mark alone changes no result.
+        # The debugger stopped in this compile: the sizes with the same symbol are not known yet, and one mark is safe.
         return {name: [index]}
     own = shapes.get(name, [])
     symbols = set(_SYMBOL.findall(own[index])) if index < len(own) else set()
@@ -96,7 +96,7 @@ def _sizes(text: str) -> list[str]:
 
 
 def _is_tied_elsewhere(then: Compile, symbols: set[str], parameters: dict[str, list[int]]) -> bool:
-    """Return whether a graph has another input with the symbol: a buffer, a global, a number."""
+    """Return whether the first graph has another input with one of the symbols: a buffer, a global, a number."""
     inputs = [node for graph in then.graphs[:1] for node in graph.nodes if node.operation == "placeholder"]
     given = {f"L_{name}_" for name in parameters}
     return any(
@@ -113,7 +113,7 @@ def _is_tied_elsewhere(then: Compile, symbols: set[str], parameters: dict[str, l
 def _call(
     situation: Situation, document: Document, statement: ast.stmt, names: Sequence[str]
 ) -> tuple[ast.Call | None, dict[str, ast.expr]]:
-    """Return the call and its arguments; None for the call if several are possible."""
+    """Return the call of the compiled function and its arguments ``names``; None for the call if it is ambiguous."""
     place = situation.finding.function.place
     own = situation.document_of(place) if place is not None else None
     function = own.function_at(place) if own is not None else None
@@ -141,7 +141,7 @@ def _parts_at(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _compiled_names(document: Document) -> set[str]:
-    """Return the names that are bound to a result of ``torch.compile``, or compiled in place."""
+    """Return the names that are bound to a result of ``torch.compile``, or whose ``compile`` method is called."""
     found = set()
     for node in ast.walk(document.tree or ast.Module([], [])):
         if isinstance(node, ast.Assign) and "compile(" in document.source(node.value):
@@ -169,7 +169,7 @@ def _given(call: ast.Call, function: Function, name: str) -> ast.expr | None:
 
 
 def _may_not_run(statement: ast.stmt, call: ast.Call) -> bool:
-    """Return whether its statement may run the call many times or never: names may not exist before it."""
+    """Return whether a statement may run the call never or repeatedly: its names may not exist before the statement."""
     return any(
         isinstance(node, _NOT_ONCE) and any(one is call for one in ast.walk(node)) for node in ast.walk(statement)
     )
@@ -181,7 +181,7 @@ def _may_not_run(statement: ast.stmt, call: ast.Call) -> bool:
 def _edits(
     document: Document, statement: ast.stmt, arguments: dict[str, ast.expr], tied: dict[str, list[int]]
 ) -> list[Edit]:
-    """Return the edits; none if they would change when something is evaluated."""
+    """Return the edits; none if they would change the order of evaluation."""
     line = first_line(statement)
     indentation = document.indentation(line)
     before = document.text(line)[: document.column(line, statement.col_offset)]
@@ -216,7 +216,7 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _comes_first(statement: ast.stmt, argument: ast.expr, moved: Sequence[ast.expr]) -> bool:
-    """Return whether everything with a side effect that is evaluated before an argument moves with it."""
+    """Return whether every call before an argument moves with it, so that side effects keep their order."""
     if not isinstance(statement, _SIMPLE):
         return False
     start = argument.lineno, argument.col_offset

@@ -19,7 +19,7 @@ _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python\d+\.\
 
 @dataclass(frozen=True)
 class Edit:
-    """Replaces a text; lines counted from 1, columns from 0 in characters. An insertion replaces nothing."""
+    """Replaces a range of a text; for an insertion it is empty. Lines count from 1, columns from 0 in characters."""
 
     document: Document
     first_line: int
@@ -35,7 +35,7 @@ def insert_lines(document: Document, line: int, *lines: str) -> Edit:
 
 
 def replace_lines(document: Document, first: int, last: int, *lines: str) -> Edit:
-    """Replace whole lines, except the file's last."""
+    """Replace whole lines; not for the file's last line."""
     return Edit(document, first, 0, last + 1, 0, "".join(f"{line}\n" for line in lines))
 
 
@@ -53,7 +53,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Situation:
-    """The input of a fix."""
+    """The input of the functions that make fixes."""
 
     finding: Finding
     document: Document
@@ -67,14 +67,15 @@ class Situation:
 
 
 def edited(document: Document, edits: Iterable[Edit]) -> str:
-    """Return a document's text with edits, with plain line ends."""
+    """Return a document's text after edits, with line feeds as line ends."""
     return edited_text(document.path, document.lines, edits, ["\n"] * (len(document.lines) - 1), "\n")
 
 
 def edited_text(path: str, lines: Sequence[str], edits: Iterable[Edit], ends: Sequence[str], newline: str) -> str:
-    """Return a file's text with edits, all relative to the text before; insertions at one place keep their order.
+    """Return a file's text after edits, whose positions refer to the text before.
 
-    ``ends`` are the line ends without the last; new lines end with ``newline``.
+    Insertions at one place keep their order. ``ends`` are the line ends of all lines but the last; new lines end with
+    ``newline``.
     """
     text = "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
     starts = [0]
@@ -127,7 +128,7 @@ def knows_torch(document: Document, at: int) -> bool:
         isinstance(node, ast.Name) and node.id == "torch" and not isinstance(node.ctx, ast.Load)
         for node in ast.walk(tree)
     )
-    # A function's body runs when the whole file has been read.
+    # A function's body can also run after imports below it.
     return not rebound and any(function is not None or line < at for line in imported)
 
 

@@ -3,8 +3,8 @@
 - a call of ``torch._dynamo.graph_break()`` is removed;
 - a setting that torch's hint names is set below the imports;
 - ``torch._check`` is added before a data-dependent branch that went the same way in every recorded call;
-- if the record does not have the direction of such a branch: see ``data_dependence``;
-- a function that is cut into several graphs runs eagerly (``@torch.compiler.disable``);
+- the fixes of ``data_dependence``, if the record does not show which way such a branch went;
+- an inlined function with a break runs eagerly (``@torch.compiler.disable``), if it got graphs of its own;
 - a call that prints or logs moves to the end of its function: the graph stays whole.
 """
 
@@ -96,7 +96,7 @@ _SCALARS = _SETTINGS[0]
 _LOGGING = "torch._dynamo.config.reorderable_logging_functions"
 _TRACKER = re.compile(r"<class '[\w.]*\.(\w+)'>")
 _REORDERABLE = frozenset({"TensorVariable", "ConstantVariable", "StringFormatVariable"})
-"""What torch can pass to a function that runs after the graph."""
+"""The arguments that torch can pass to a function that runs after the graph."""
 _BUILTIN = re.compile(r"builtin operator `(?P<name>print)`")
 
 
@@ -120,9 +120,9 @@ def _set(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
 
 
 def _can_print_later(situation: Situation, statement: ast.stmt | None) -> bool:
-    """Return whether no tensor that may be printed later is changed in place.
+    """Return whether a ``print`` after the graph has the same output: no operation works in place.
 
-    In an inlined function, torch 2.13 prints the caller's result instead of the function's argument.
+    Never in an inlined function: there torch 2.13 prints the caller's result instead of the function's argument.
     """
     if len(situation.finding.stack) > 1:
         return False
@@ -174,7 +174,7 @@ def _is_about_a_number(found: GraphBreak) -> bool:
 
 
 def _constant_outcome(situation: Situation, statement: ast.If | ast.Assert) -> bool | None:
-    """Return how the branch always went; None if it went both ways, or if that is unknown."""
+    """Return which way the branch always went; None if it went both ways, or if that is unknown."""
     if isinstance(statement, ast.Assert):
         return True if _rest(situation) else None
     body = range(statement.body[0].lineno, (statement.body[-1].end_lineno or 0) + 1)
@@ -198,11 +198,11 @@ _DECORATOR = "@torch.compiler.disable"
 _DESCRIPTORS = frozenset(
     {"property", "cached_property", "classmethod", "staticmethod", "abstractmethod", "setter", "getter", "deleter"}
 )
-"""Decorators that do not return a function: another decorator goes below them."""
+"""Decorators that do not return a function: the new decorator must be below them."""
 
 
 def _disabled(situation: Situation) -> Iterator[Fix]:
-    """Offer to disable an inlined function that has its own graphs. These go; the break at its call stays."""
+    """Offer to disable an inlined function that got graphs of its own. This saves them, not the break at the call."""
     document = situation.document
     function = document.function_around(situation.line)
     if not isinstance(function, ast.FunctionDef) or not _is_inlined(situation, function):
@@ -241,7 +241,7 @@ def _is_inlined(situation: Situation, function: Function) -> bool:
 
 
 def _graphs_of(situation: Situation, function: Function) -> int:
-    """Return how many graphs with operations a function has when it is compiled by itself."""
+    """Return the number of graphs with operations in a function's own compiles."""
     lines = (first_line(function), function.lineno)
     return sum(
         _computes(graph)
@@ -299,7 +299,7 @@ def _moved(situation: Situation) -> Iterator[Fix]:
     function = document.function_around(situation.line)
     stack = situation.finding.stack
     if not isinstance(function, ast.FunctionDef) or len(stack) > 1:
-        # At the end of an inlined function it would still cut the caller's graph.
+        # At the end of an inlined function the statement would still cut the caller's graph.
         return
     statement = next((one for one in function.body if one.lineno == situation.line), None)
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
@@ -353,7 +353,7 @@ def _is_logger(document: Document, owner: str) -> bool:
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Return whether an expression reads only local names and constants."""
+    """Return whether an expression has only names, constants, and attributes and methods in ``_READING``."""
     match node:
         case ast.Constant() | ast.Name():
             return True
