@@ -25,7 +25,7 @@ _HEADS = ("program", "remedy", "named", "breaks", "recompiles", "limits", "helps
 
 @dataclass(frozen=True)
 class Score:
-    """What the advice on one program is worth."""
+    """The score of the advice on one program."""
 
     program: Program
     is_named: bool
@@ -46,7 +46,7 @@ class Score:
 
 
 def ran(folder: Path, module: str) -> dict[str, Any]:
-    """Run the programs of a module in one process; return what was recorded of each, before and after."""
+    """Run the programs of a module in one process; return the facts about each, before and after its remedy."""
     run = subprocess.run(
         [sys.executable, "-m", "tests.records.run_remedies", str(folder), module],
         capture_output=True,
@@ -60,13 +60,13 @@ def ran(folder: Path, module: str) -> dict[str, Any]:
 
 
 def score(one: dict[str, Any], program: Program) -> Score:
-    """Judge what was recorded of a program."""
+    """Score the advice in the facts about a program."""
     parts = ((program.advice, "advice"), (program.cause, "titles"), (program.origin, "lines"))
     is_named = not program.setting or program.setting in one["settings"]
     is_named = is_named and all(any(part in line for line in one[name]) for part, name in parts)
     before, after = one["before"], one["after"] or one["before"]
     if before["limits"]:
-        # What reached the limit ran eagerly: it may be compiled more often once it does not.
+        # A function that reached the limit ran eagerly. With the remedy it may be compiled more often.
         is_better = after["limits"] == 0
     else:
         is_better = all(after[name] <= before[name] for name in _COUNTS)

@@ -1,4 +1,4 @@
-"""Functions that branch on what depends on data, each with the line that made the number: ``#@made_NAME``.
+"""Functions that branch on numbers that depend on data; ``#@made_NAME`` marks the line that made the number.
 
 ``#@NAME`` marks the branch. Written for this test; the last cases are cut from models: a router, a detector, a sampler.
 """
@@ -14,16 +14,16 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DataCase:
-    """One function, and what has to be said of its branch."""
+    """One function, and the facts that must be reported about its branch."""
 
     name: str
     body: str
     condition: str
-    """As the user may write it at the branch; with torch's names where no variable has the number."""
+    """The condition in the user's names; with torch's name if no variable has the number."""
     values: str
-    """The numbers in this call."""
+    """The values of the numbers in this call."""
     operation: str
-    """What made the first of them."""
+    """The operation that made the first number."""
     arguments: str = "x, mask"
     is_named: bool = True
     """Whether a variable has each number at the branch."""
@@ -136,7 +136,7 @@ def write_program(folder: Path) -> Path:
 
 
 def fixed_program(fixes: Sequence[tuple[str, str]]) -> str:
-    """Return a program that compiles each function, by its name, with a fix; it prints an object for each."""
+    """Return a program that compiles each function with a fix; it prints a JSON object for each."""
     parts = [_HEAD.replace("import torch\n", "import json\nimport torch\n", 1)]
     parts.append("from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true\n\n\n")
     cases = {case.name: case for case in CASES}
@@ -193,7 +193,7 @@ _CONDS = {
     ),
     "fraction": ("if top > 2.5:", "return torch.cond(top > 2.5, lambda: x * 2, lambda: x.clone())"),
 }
-"""By case: how the branch begins, and what replaces it."""
+"""For each case: the beginning of the branch, and its replacement."""
 
 
 def _with_fix(case: DataCase, fix: str) -> str:

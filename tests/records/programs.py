@@ -1,6 +1,6 @@
-"""Programs that make documented graph breaks and recompiles, written by the tests.
+"""Programs with documented graph breaks and recompiles, written by the tests.
 
-Each compiled function stands alone, with the marker ``#@name`` on the line to blame.
+Each compiled function is independent of the others; the marker ``#@name`` is on the line that is the cause.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IS_REFERENCE = importlib.metadata.version("torch").startswith("2.13.")
-"""Where each program breaks is said of this torch; a newer one may trace it, or break at another line."""
+"""The markers hold for this torch: a newer one may trace the program, or break at another line."""
 
 PRELUDE = '''\
 """A program of the tests."""
@@ -158,7 +158,7 @@ MORE_BREAKS = [
     Case("slept", "import time\ny = x + 1\ntime.sleep(0)  #@slept\nreturn y + 1"),
     Case("generator", "y = x + 1\ng = torch.Generator()  #@generator\nreturn y + 1"),
 ]
-"""More of them, for the comparison with torch's own log."""
+"""More programs with a graph break, for the comparison with torch's own log."""
 
 RECOMPILES = [
     Case("by_constant", "if mode == 1:  #@by_constant\n    return x + 1\nreturn x - 1", "T3, 1@T3, 2", "x, mode"),
@@ -182,18 +182,18 @@ RECOMPILES = [
     Case("by_global", "return x * SETTINGS.value  #@by_global", "T3@more(T3)"),
     Case("by_mode", "return x * 5  #@by_mode", "T3@T3, *without_gradient()", "x, *nothing"),
 ]
-"""Programs that are compiled twice: their calls are separated by ``@``."""
+"""Programs that are compiled twice; ``@`` separates their calls."""
 
 
 def write_explained(folder: Path, cases: list[Case]) -> Path:
-    """Write a program that has torch explain each function, and prints its counts of graphs, breaks and ops."""
+    """Write a program that calls ``explain`` for each function, and prints the counts of graphs, breaks and ops."""
     path = write(folder, cases, "explained.py")
     text = path.read_text(encoding="utf-8").replace('@torch.compile(backend="eager")\n', "")
     names = ", ".join(case.name for case in cases)
     text = text[: text.index("\n\ndef main()")] + (
         f"\n\nimport json\n\nfound = {{}}\nfor function in ({names},):\n"
         "    told = torch._dynamo.explain(function)(torch.ones(3))\n"
-        # Its own op_count leaves out the methods of tensors.
+        # The op_count of explain leaves out the methods of tensors.
         "    nodes = [node for graph in told.graphs for node in graph.graph.nodes]\n"
         "    operations = sum(node.op.startswith('call_') for node in nodes)\n"
         "    found[function.__name__] = told.graph_count, operations, len(told.break_reasons)\n"
@@ -204,7 +204,7 @@ def write_explained(folder: Path, cases: list[Case]) -> Path:
 
 
 def write(folder: Path, cases: list[Case], name: str = "program.py") -> Path:
-    """Write one program with all ``cases``, which it calls one after the other."""
+    """Write one program that calls all ``cases``, one after the other."""
     calls = "\n".join(f"    {case.name}({call})" for case in cases for call in case.call.split("@"))
     calls = calls.replace("T3", "torch.ones(3)")
     text = PRELUDE + "\n\n".join(case.source() for case in cases)
@@ -250,7 +250,7 @@ def calls_in_dynamo():
     return count
 
 """
-"""For programs whose threads compile a call at the same time."""
+"""The beginning of programs whose threads compile a call at the same time."""
 AT_ONCE = f"""\
 import sys, threading, time, torch
 {CALLS_IN_DYNAMO}

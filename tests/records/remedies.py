@@ -1,7 +1,7 @@
-"""Programs with a known remedy: each recompiles or breaks, the advice names what helps, and that helps when applied.
+"""Programs that recompile or break, each with a remedy that the advice must name and that must help.
 
-``main()`` of each returns what is compared before and after. The remedy is a setting that the record suggests, or an
-edit of the text by a person who reads the advice.
+``main()`` of each returns the result that is compared before and after. The remedy is a setting that the record
+suggests, or the edit of a person who follows the advice.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Program:
     advice: str = ""
     """A part of the advice that the report must give."""
     edit: tuple[str, str] = ("", "")
-    """What is replaced, and by what."""
+    """The text that the remedy replaces, and its replacement."""
     cause: str = ""
     """A part of a title in the report."""
     origin: str = ""
-    """The line that the report must name: where it breaks, who called, or what sets the value that changed."""
+    """The line that the report must name: the break, the call, or the line that sets the value that changed."""
 
 
 PARAMETERS = "torch._dynamo.config.force_parameter_static_shapes = False"

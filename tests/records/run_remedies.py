@@ -1,4 +1,4 @@
-"""Runs programs before and after their remedies, in one process, and prints what was recorded as JSON."""
+"""Runs programs before and after their remedies, in one process, and prints facts from their records as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.records.remedies import HEAD
 
 
 def main(folder: Path, name: str) -> None:
-    """Print, by the name of the program, what the record says and what the remedy did; ``name`` is a module's."""
+    """Print for each program of the module ``name`` the facts in the record, and the effect of the remedy."""
     found = {}
     for program in importlib.import_module(name).PROGRAMS:
         before, suggested, items = _run(folder, f"{program.name}_before", HEAD + program.text, None)

@@ -1,4 +1,4 @@
-"""Advice names the user's line and one cause, and says what torch really does at its limit."""
+"""Advice names the user's line and a single cause, and says how torch behaves at its recompile limit."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ for longest in (4, 6):
 
 
 def test_only_a_parameter_is_to_be_marked_as_dynamic(tmp_path: Path) -> None:
-    """A local variable of before a graph break is made inside the compiled function, where no mark is possible."""
+    """A local variable from before a graph break is made inside the compiled function, where nobody can mark it."""
     changed = [item for item in _items(tmp_path, CUT) if item.subject == "size 1 of x"]
     assert [("before a graph break" in each, "mark_dynamic" in each) for each in changed[0].advice] == [(True, False)]
 

@@ -1,4 +1,4 @@
-"""The report of calls that raise while compiled code runs: operation, line, and what a fake kernel declares."""
+"""The report on calls that raise while compiled code runs: operation, line, and wrong fake kernels."""
 
 from __future__ import annotations
 
@@ -174,6 +174,6 @@ def test_a_backward_pass_that_raises_names_the_forward_line(items: dict[str, Ite
 
 
 def test_what_the_program_raises_itself_is_not_the_graphs(items: dict[str, Item]) -> None:
-    """Nor is an exception that the program handles while it calls."""
+    """An exception that the program handles in the call is not the graph's either."""
     trained = {"backward_of_eager", "backward_of_inductor"}
     assert set(items) == {"wrong_strides", "failing_kernel", "asserted", "failing_backend", *trained}

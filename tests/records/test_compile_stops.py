@@ -47,7 +47,7 @@ def test_a_recompile_stops_before_the_new_trace(session: Session) -> None:
 
 
 def test_the_advice_is_about_the_newest_compile(session: Session, tmp_path: Path) -> None:
-    """The first compile still refuses the size, which is dynamic in the second: the third is due to the list."""
+    """The size fails a guard of the first compile only; it is dynamic in the second. The list causes the third."""
     program = tmp_path / "program.py"
     program.write_text(GROWS, encoding="utf-8")
     launch(session, program, "recompile")
@@ -105,7 +105,7 @@ def test_recompiles_that_are_errors_stop_and_are_recorded(session: Session, tmp_
         assert f"at {program}:7" in info["details"]["stackTrace"], info
         assert [frame.name for frame in stop.user_frames] == ["fn", *callers]
         session.resume()
-    # Two of them were refused, and the program lives on.
+    # Two recompiles failed, and the program continued.
     assert session.wait_for_exit() == 0
     assert session.output("stdout").split() == ["RecompileError", "RuntimeError"]
     record = read_record(next(tmp_path.rglob(f"*{SUFFIX}")))

@@ -1,7 +1,7 @@
 """CUDA graphs: why torch skips them, records them again, and overwrites outputs that the program keeps.
 
-Skips are real here: Inductor and the backend ``cudagraphs`` decide them for CPU tensors as for any others. For the rest
-``fixtures/cuda_graphs.py`` runs torch's own tree of CUDA graphs without a device.
+Skips are real: Inductor and the backend ``cudagraphs`` decide on CPU tensors as on any others. For recordings and
+overwrites, ``fixtures/cuda_graphs.py`` runs torch's own tree of CUDA graphs without a device.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ for _ in range(2):
 
 
 def record_in(folder: Path) -> Record:
-    """The record of the one program that ran there."""
+    """Return the record of the only program that ran in ``folder``."""
     return read_record(next(folder.rglob(f"*{SUFFIX}")))
 
 
@@ -91,7 +91,7 @@ def test_skipped_graphs_stop_and_are_recorded_with_the_line_that_cost_them(sessi
         assert "Advice (not tried): " in info["description"], info
         assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[")
         session.resume()
-    # The second calls use what is compiled, and the backward pass has none because its forward has none.
+    # The second calls are cache hits. The backward pass has no graph because its forward has none.
     assert session.wait_for_exit() == 0
     step, other, varying, refused = record_in(tmp_path).functions
     assert [one.cause for one in varying.compiles[0].cuda_graphs] == [words.DYNAMIC]
@@ -137,7 +137,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
         assert f"cuda_graphs.py:{lines[cause]}" in info["description"], info
         assert stop.frame.name == name
         if at == "kept":
-            # It has not happened yet: the output still has its values, which are others at the end of the program.
+            # The output is not overwritten yet: its values differ at the end of the program.
             assert stop.frame.evaluate("[each.sum().item() for each in kept]").text.startswith("[0.0]")
         session.resume()
     assert session.wait_for_exit() == 0
@@ -151,11 +151,11 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
         "sized": [words.RECORDED, words.RERECORDED],
         "Model.forward": [words.RECORDED, words.RERECORDED],
         "writes": [words.SKIPPED],
-        # The loop that binds the same name again keeps nothing.
+        # The loop binds the same name again, and keeps no output.
         "doubled": [words.RECORDED, words.OVERWRITTEN],
         "halves": [words.RECORDED],
         "limited": [words.RECORDED, words.RERECORDED, words.SKIPPED],
-        # Before and after the operation that stays outside.
+        # One graph before, and one after, the operation that stays outside.
         "parts": [words.PARTIAL, words.RECORDED],
     }
     assert functions["parts"].cuda_graphs[-1].times == 2
@@ -177,7 +177,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
         assert "x.shape[0] is 6, and was 4" in text
         assert "mutated inputs" in text
         assert "more than 1 times" in text
-        # What runs inside of the two recorded graphs, and the operation that stays outside.
+        # The operations inside the two recorded graphs, and the operation that stays outside.
         assert "recorded (2 times)" in text
         assert all(name in text for name in ("cpp_fused_add_outside_sin_0", "cpp_fused_cos_mul_1", "tests.outside"))
     found = [one for one in findings_of(record)[str(program)] if one.kind is Kind.CUDA_GRAPH]
@@ -185,7 +185,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
 
 
 def test_a_look_at_an_output_is_not_taken_for_the_programs_reference(session: Session) -> None:
-    """Up to Python 3.12 a frame keeps the variables that somebody has read in a dict."""
+    """Up to Python 3.12 a frame keeps its variables in a dict once somebody has read them."""
     program = Fixture("cuda_graphs")
     with session.launching(program):
         session.request("setExceptionBreakpoints", {"filters": ["cudagraph"]})
@@ -200,12 +200,12 @@ def test_a_look_at_an_output_is_not_taken_for_the_programs_reference(session: Se
     assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[4]")
     session.set_breakpoints(program)
     session.resume()
-    # The loop that binds a name again keeps nothing.
+    # The loop binds the name again, and keeps no output.
     session.wait_for_stop("exception", at="kept")
 
 
 def test_torchs_own_sentences_are_read() -> None:
-    """Each is made by the function of torch that logs it, from a graph that Dynamo made."""
+    """Torch's own functions make each sentence, from a graph that Dynamo made."""
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
@@ -243,10 +243,10 @@ def test_torchs_own_sentences_are_read() -> None:
     assert inputs[1].name in reason.text
     assert reason.place is not None
     assert reason.place[:2] == (path, line + 1)
-    # The address is another one in each run.
+    # The address differs in each run.
     assert str(w.data_ptr()) not in reason.text
     assert read_mismatch(str(status.ExpectedDeadIndicesBeforeGraphMismatch)).cause == words.LIVENESS
-    # Torch 2.15 writes this where the tree of graphs stops recording; there is no function that makes the text.
+    # Torch 2.15 logs this when the tree of graphs stops recording; no function makes the text.
     limit = "function 6 reaching the cudagraph-managed input re-recording threshold (=8) on cudagraph node 5"
     assert read_reason(f"skipping cudagraph due to {limit} for input indices [0].").cause == words.LIMIT
 

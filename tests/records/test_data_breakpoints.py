@@ -37,7 +37,7 @@ fn(torch.ones(3), [1], "b")
 
 @pytest.fixture
 def stopped(session: Session, tmp_path: Path) -> Stop:
-    """A session that is stopped in the trace, where ``y`` is bound."""
+    """Stop a session in the trace where ``y`` is bound."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     session.launch(program, "second")
@@ -47,7 +47,7 @@ def stopped(session: Session, tmp_path: Path) -> Stop:
 
 
 def info(session: Session, stop: Stop, name: str) -> dict[str, Any]:
-    """What the client is informed about watching a local variable."""
+    """Return the answer of ``dataBreakpointInfo`` about a local variable."""
     scopes = session.request("scopes", {"frameId": stop.frame.data.id})["scopes"]
     (reference,) = [scope["variablesReference"] for scope in scopes if scope["name"] == "Locals"]
     return session.request("dataBreakpointInfo", {"variablesReference": reference, "name": name})
@@ -91,7 +91,7 @@ def test_a_guard_on_a_variable_stops(session: Session, stopped: Stop) -> None:
     session.resume()
     stop = session.wait_for_stop("data breakpoint", at="branch")
     assert "mode" in info_of(session, stop)["exceptionId"]
-    # The variable is that of the function, in whatever call: the second one is compiled anew.
+    # The breakpoint is for the function's variable in every call. The second call is a recompile.
     session.resume()
     session.wait_for_stop("data breakpoint", at="branch")
     watch(session)

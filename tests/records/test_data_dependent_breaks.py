@@ -1,4 +1,4 @@
-"""A data-dependent break says what is asked in the user's terms, where the number came from, and what it is."""
+"""A data-dependent break shows its condition in the user's names, the origin of the number, and its value."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ for kinds in (torch.tensor([0, 1, 1, 0, 0, 1]), torch.tensor([0, 0, 0, 0, 0, 1])
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program with each case."""
+    """Write a program with every case."""
     return write_program(tmp_path_factory.mktemp("data"))
 
 
@@ -124,7 +124,7 @@ def test_a_stop_has_the_numbers_of_this_call(session: Session, program: Path) ->
 
 
 def _fixes_do_what_the_stop_says(folder: Path, tried: dict[str, dict[str, str]]) -> None:
-    """Each fix is made in the text, with ``fullgraph=True``: torch compiles it exactly if the trial has passed."""
+    """Apply each fix to the text, with ``fullgraph=True``: torch must compile it exactly if its trial passed."""
     fixes = {
         (case.name, fix): text
         for case in CASES
@@ -149,7 +149,7 @@ def _fixes_do_what_the_stop_says(folder: Path, tried: dict[str, dict[str, str]])
 
 
 def test_a_fix_is_right_only_if_the_program_gives_what_python_gives(tmp_path: Path) -> None:
-    """The program fails without a fix, so that its result is compared with that of ordinary Python."""
+    """The program fails without a fix, so its result is compared with that of ordinary Python."""
     program = tmp_path / "router.py"
     program.write_text(ROUTER, encoding="utf-8")
     assert _run(program, "run", program.name).returncode == 1

@@ -1,4 +1,4 @@
-"""A condition on data in a library: the stop is at the line of the user's that calls it, and so are the fixes."""
+"""A condition on data in a library: the stop and the fixes are at the user's line that calls the library."""
 
 from __future__ import annotations
 

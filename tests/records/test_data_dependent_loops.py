@@ -1,4 +1,4 @@
-"""Loops over what depends on data: lengths of a ragged batch, and a number of steps that a tensor has."""
+"""Loops that depend on data: over the lengths of a ragged batch, and over a number of steps in a tensor."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ print(attend(q, q, q, torch.tensor([3, 2, 4])).shape)
 
 
 def test_a_ragged_batch_names_the_length_and_what_lets_each_pass(session: Session, tmp_path: Path) -> None:
-    """The length is a variable of a generator as well, so that it is in a cell."""
+    """A generator uses the length as well, so it is in a cell."""
     program = tmp_path / "ragged.py"
     program.write_text(RAGGED, encoding="utf-8")
     session.expects_program_traceback = True

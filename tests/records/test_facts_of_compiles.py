@@ -1,4 +1,4 @@
-"""What a record has of a compile beside graphs and breaks: who called, sizes and where they were compared, kernels."""
+"""A record's other facts about a compile: callers, sizes with the lines that compared them, and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Dynamo traces of a model that ``fully_shard`` was given, and where it breaks: two ranks on the CPU."""
+"""What Dynamo traces of a model after ``fully_shard``, and where it breaks: two ranks on the CPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SIZE = 4 * (8 * 16 + 16 + 16 * 8 + 8)
 
 
 def recorded(folder: Path, how: str, *, status: int = 0) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Run both ranks; return what they compiled beside each other, the record of one, and the table's text."""
+    """Run both ranks; return the comparison of their compiles, the record of one rank, and the table's text."""
     (folder / "torchrun.py").write_text("from torch.distributed.run import main\nmain()\n", encoding="utf-8")
     arguments = ["torchrun.py", "--standalone", "--nproc-per-node=2", str(PROGRAM.path), how]
-    variables = {"OMP_NUM_THREADS": "1"}  # what torchrun gives to its ranks
-    (python,) = zygote.python(**variables)  # torchrun has the ranks forked, too
+    variables = {"OMP_NUM_THREADS": "1"}  # torchrun sets this for its ranks
+    (python,) = zygote.python(**variables)  # torchrun's ranks are forked as well
     variables["PYTHON_EXEC"] = python
     ran = command("run", "--python", python, *arguments, folder=folder, check=False, **variables)
     assert (ran.returncode != 0) == bool(status), ran.stderr

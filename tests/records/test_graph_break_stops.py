@@ -1,4 +1,4 @@
-"""Stops at graph breaks: at the user's line, once each, with what torch says and what will effect on the function."""
+"""Stops at graph breaks: once each, at the user's line, with torch's text and the effect on the function."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.records.programs import BREAKS, IS_REFERENCE, Case, write
 
 
 def launch(session: Session, program: Path, *filters: str, **conditions: str) -> None:
-    """Launch with default options and exception filters; ``conditions`` are by filter, with ``_`` for ``-``."""
+    """Launch with default options and exception filters; ``conditions`` are named by filter, with ``_`` for ``-``."""
     options = [{"filterId": name.replace("_", "-"), "condition": text} for name, text in conditions.items()]
     with session.configuring("launch", launch_configuration(program)):
         session.request("setExceptionBreakpoints", {"filters": list(filters), "filterOptions": options})
 
 
 def info_of(session: Session, stop: Stop) -> dict[str, Any]:
-    """The stop's ``exceptionInfo``."""
+    """Return the stop's ``exceptionInfo``."""
     return session.request("exceptionInfo", {"threadId": stop.thread_id})
 
 
@@ -72,7 +72,7 @@ def test_a_break_in_an_inlined_function_shows_both_frames(session: Session, tmp_
     assert [frame.marker for frame in stop.user_frames[:2]] == ["inner", "call"]
     assert stop.frame["Locals"]["z"].text.startswith("Tensor f32[3]")
     session.resume()
-    # The inner function is compiled by itself then, and has the same break.
+    # Dynamo then compiles the inner function separately, with the same break.
     again = session.wait_for_stop("exception", at="inner")
     assert len(again.user_frames) >= 1
     assert session.run_to_end() == 0

@@ -1,4 +1,4 @@
-"""Guards as a person says them: torch's own texts, as compiles of its models wrote them."""
+"""Guards in plain words, from the texts that torch wrote for compiles of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dynamo-dap report --ranks``: what the ranks of a job compiled, beside each other, and where one parted."""
+"""``dynamo-dap report --ranks``: the compiles of all ranks side by side, and where a rank diverges."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_ranks_that_compile_different_graphs_are_reported_with_the_line(tmp_path
     assert parted[3]["place"]["line"] == PROGRAM.line("reduced")
     assert "all_reduce" in parted[3]["text"]
     assert [len(each.get("collectives", [])) for each in forward["ranks"]] == [1, 1, 1, 0]
-    # The same graph, for the rank that it is: no more than a remark.
+    # The graph is the same, with a guard on the rank: only a remark.
     (remark,) = [one for one in forward["partings"] if one.get("guardsOnly")]
     assert remark["rank"] == 2
     assert "rank == 2" in remark["text"]
@@ -67,7 +67,7 @@ def test_ranks_that_compile_different_graphs_are_reported_with_the_line(tmp_path
     one = command("report", folder=tmp_path).stdout
     assert "dynamo-dap report --ranks" in one
 
-    # The page of a rank, which VS Code opens, has all ranks beside each other, too.
+    # The HTML report on a rank, which VS Code opens, also compares all ranks.
     printed = command("report", "--html", "--no-browser", folder=tmp_path).stdout
     page = Path(urlsplit(printed.split()[-1]).path).read_text(encoding="utf-8")
     part = page.partition("<h2 id='ranks'>")[2].partition("<h2 ")[0]
@@ -90,7 +90,7 @@ def test_the_buckets_that_ddp_cuts_a_graph_into(tmp_path: Path) -> None:
         for graph in compiled.get("graphs", [])
         if function["name"] == "Model.forward"
     ]
-    # The model alone is not cut.
+    # The model without DDP is not cut.
     assert ["buckets" in graph for graph in graphs] == [True, False]
     layers = {"first": 64 * 600, "second": 600 * 600, "third": 600 * 600}
     for bucket, (layer, weights) in zip(graphs[0]["buckets"], layers.items(), strict=True):
@@ -104,7 +104,7 @@ def test_the_buckets_that_ddp_cuts_a_graph_into(tmp_path: Path) -> None:
 
 
 def made(rank: int, *targets: str, of: int = 3) -> Record:
-    """A record of a rank that compiled a function with these operations, at the lines from 1 on."""
+    """Return the record of a rank that compiled a function with these operations, one per line from line 1."""
     record, at = Record(), Place("train.py", 1)
     record.apply(Started(1, 0.0, rank, ["train.py"], "/", "3.11", rank=Rank(rank, rank, of), job="1/0"))
     record.apply(CompileBegan("0/0", "step", "step", at, at, 1.0))

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "advice-score.md"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one process recorded of all programs, before and after."""
+    """Return the facts about all programs, before and after their remedies, from one process."""
     return ran(tmp_path_factory.mktemp("programs"), "tests.records.remedies")
 
 
@@ -25,7 +25,7 @@ def test_the_advice_names_what_helps(found: dict[str, Any], program: Program) ->
 
 
 def check_advice(one: dict[str, Any], program: Program) -> None:
-    """Check that the report names what helps, and that it helps."""
+    """Check that the report names the remedy, and that the remedy helps."""
     assert one["after"] is not None
     found = score(one, program)
     assert found.is_named, (one["settings"], one["advice"], one["titles"], one["lines"])
@@ -33,7 +33,7 @@ def check_advice(one: dict[str, Any], program: Program) -> None:
 
 
 def test_the_page_has_the_score(found: dict[str, Any]) -> None:
-    """The table of the docs is what the command prints."""
+    """The table in the docs is the output of the command."""
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     assert rows == [score(found[program.name], program).row for program in PROGRAMS]
 

@@ -63,7 +63,7 @@ _BREAK = re.compile(r"^Graph break (?:\(.*\) )?in user code at (?P<path>.+):(?P<
 
 
 def command(*arguments: str, folder: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``dynamo-dap`` with records in ``folder``; a program that imports torch is forked, see ``zygote``."""
+    """Run ``dynamo-dap`` with records in ``folder``; programs that import torch are forked, see ``zygote``."""
     name, *rest = arguments
     if name == "run" and "--python" not in rest:
         program = next(one for one in rest if one.endswith(".py"))
@@ -80,12 +80,12 @@ def command(*arguments: str, folder: Path, check: bool = True, **environment: st
 
 
 def record_of(folder: Path) -> dict[str, Any]:
-    """The newest record, as ``--json`` prints it."""
+    """Return the newest record, as ``--json`` prints it."""
     return json.loads(command("report", "--json", folder=folder).stdout)
 
 
 def logged_texts(output: str, kind: str) -> list[list[str]]:
-    """What torch logged under ``kind``, each message as lines without their prefix."""
+    """Return the messages that torch logged under ``kind``, as lines without their prefix."""
     prefix = re.compile(rf"^[A-Z]\d{{4}} \S+ \d+ (?P<where>\S+) .*?\[__{kind}\] ?(?P<text>.*)$")
     messages: list[list[str]] = []
     for line in output.splitlines():
@@ -149,7 +149,7 @@ def test_every_recompile_agrees_with_torchs_own_log(tmp_path: Path) -> None:
             for failure in one["failures"]:
                 assert failure["expression"] in text
                 assert f"{failure['compileId']}: " in text
-                # Grad mode and similar ones are the whole process's: no line asked for that guard.
+                # Grad mode and similar state belong to the whole process: no line caused that guard.
                 if not failure["expression"].startswith("GLOBAL_STATE"):
                     assert Fixture(program).marker_at(failure["place"]["line"]) == function["name"], failure
     assert {function["name"] for function in record["functions"]} >= {case.name for case in RECOMPILES}
@@ -167,7 +167,7 @@ def test_counts_agree_with_explain(tmp_path: Path) -> None:
     for case in cases:
         counts = counts_of(functions[case.name].compiles)
         assert [counts.graphs, counts.operations, counts.breaks_with_graph] == explained[case.name], case.name
-        # What breaks before there is anything in the graph, explain does not count.
+        # Explain does not count breaks before the first operation of a graph.
         assert counts.breaks >= 1 or not IS_REFERENCE, case.name
 
 
@@ -365,7 +365,7 @@ def test_what_changed_from_call_to_call_is_reported_with_advice(tmp_path: Path) 
     assert f"    called {program}:{line}  attend(torch.ones(2), torch.ones(length))  #@called" in reported
     assert "use a static one" in reported
     assert "word: 'a', 'bb', 'ccc', 'dddd' (3 compiles, " in reported
-    # What weighs most comes first. Torch's counter of graph breaks does not have the limit either.
+    # The most important item comes first. Like torch's counter of graph breaks, ours does not count the limit.
     assert lines[lines.index("What to do") + 1].startswith(" 1. limited was compiled too often (recompile_limit")
     assert "because: Changed from call to call" in reported
     assert [one for one in lines if "Graph break" in one and "limit" in one] == []
@@ -383,7 +383,7 @@ def test_the_page_holds_everything_and_runs_nothing_but_its_own(tmp_path: Path) 
     assert html.count("def attend(x, key_cache):") == 1
     assert "key_cache.sum()" in html
     assert "dynamo-dap run --trace" in html
-    # Nothing is loaded, and what stands in the record is text, whatever it looks like: "<script>" is printed here.
+    # The page loads nothing. Texts of the record stay texts: the program prints "<script>".
     assert re.search(r"""<[^>]*\b(?:src|href)=['"](?!https://docs\.pytorch|https://meta-pytorch|#)""", html) is None
     scripts = re.findall(r"<script(?P<type>[^>]*)>(?P<text>.*?)</script>", html, re.DOTALL)
     own = [text for kind, text in scripts if not kind]
@@ -461,7 +461,7 @@ def test_only_a_page_of_torchs_is_linked_as_such(link: str, *, is_torchs: bool) 
 
 
 def test_the_same_break_and_the_same_size_are_reported_once(tmp_path: Path) -> None:
-    """The helper's break cuts its caller at the call, then the helper; the size changes for both."""
+    """The helper's break cuts first its caller, at the call, and then the helper. The size changes for both."""
     program = tmp_path / "program.py"
     program.write_text(
         "import torch\n\n\n"
@@ -485,7 +485,7 @@ def test_the_same_break_and_the_same_size_are_reported_once(tmp_path: Path) -> N
 
 
 def test_a_size_that_was_to_vary_and_does_not_is_reported(tmp_path: Path) -> None:
-    """As tlparse's table of specializations does, and what to do about it."""
+    """The report has the facts of tlparse's table of specializations, and advice."""
     program = tmp_path / "program.py"
     program.write_text(
         "import torch\n\n\n"
@@ -558,7 +558,7 @@ for size in (3, 4, 5, 6):
 
 
 def test_only_sizes_of_the_same_cause_are_one_row(tmp_path: Path) -> None:
-    """A number that counts a loop has the values of a size, and is none."""
+    """A loop counter has the values of a size, but is not a size."""
     program = tmp_path / "program.py"
     program.write_text(CAUSES, encoding="utf-8")
     command("run", str(program), folder=tmp_path)
@@ -571,7 +571,7 @@ def test_only_sizes_of_the_same_cause_are_one_row(tmp_path: Path) -> None:
 
 
 def test_a_record_that_fails_is_reported(tmp_path: Path) -> None:
-    """A record that lacks the rest of the run must not look whole."""
+    """An incomplete record must not look complete."""
     program = tmp_path / "program.py"
     program.write_text(
         "import torch, torch._dynamo\n"
@@ -588,7 +588,7 @@ def test_a_record_that_fails_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_recompile_is_not_due_to_a_size_that_became_dynamic(tmp_path: Path) -> None:
-    """The guard of the first, static compile fails again and again, but the length of the list is what costs."""
+    """The guard of the first, static compile always fails, but the length of the list causes the recompiles."""
     (tmp_path / "program.py").write_text(GROWS, encoding="utf-8")
     command("run", "program.py", folder=tmp_path)
     record = read_record(next(tmp_path.rglob(f"*{SUFFIX}")))
@@ -638,7 +638,7 @@ for call in range(4):
     [('"first"', '"later"'), ("torch.sin", "torch.cos"), ("int", "str"), ("Mode()", "OtherMode()")],
 )
 def test_an_attribute_that_changed_once_causes_one_compile(tmp_path: Path, first: str, later: str) -> None:
-    """The first compile refuses the later value in each call, although each other compile was made with it."""
+    """The later value fails a guard of the first compile in each call, but all other compiles accept it."""
     text = CHANGED_ONCE.replace('"first"', first).replace('"later"', later)
     (tmp_path / "program.py").write_text(text, encoding="utf-8")
     command("run", "program.py", folder=tmp_path)
@@ -711,7 +711,7 @@ with torch.no_grad():
 
 
 def test_only_a_local_variable_is_computed_before_a_graph_break(tmp_path: Path) -> None:
-    """The rest of the function depends on torch's state and on globals as well."""
+    """The resume function also depends on torch's state and on globals, which are not computed before the break."""
     (tmp_path / "program.py").write_text(BROKEN_AND_EVALUATED, encoding="utf-8")
     command("run", "program.py", folder=tmp_path)
     changed = [item for item in what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}")))) if item.kind is Kind.CHANGE]
@@ -720,7 +720,7 @@ def test_only_a_local_variable_is_computed_before_a_graph_break(tmp_path: Path) 
 
 
 def test_a_size_of_one_is_a_value_as_others(tmp_path: Path) -> None:
-    """Torch's guard on it is a range, which nobody wrote."""
+    """Torch's guard on such a size is a range, which the user did not write."""
     (tmp_path / "program.py").write_text(SHRINKS, encoding="utf-8")
     command("run", "program.py", folder=tmp_path)
     (item,) = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))

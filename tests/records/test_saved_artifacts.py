@@ -1,4 +1,4 @@
-"""What torch saves of compiles is read without torch: as torch itself accepts and refuses inputs, and never trusted."""
+"""Saved compiles are read without torch, never trusted, and reported to accept the inputs that torch accepts."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_precompiled_program(capsys: pytest.CaptureFixture[str]) -> None:
     path = ROOT / "fixtures" / "saved" / "torch-2.15.precompiled"
     found = read_precompiled_program(path)
     assert (found.backend, found.modules, found.gradients) == ("inductor", 1, [])
-    # Torch 2.15 accepted 6 and 64, and refused 65, a size of 5 in the second place, and float64.
+    # Torch 2.15 accepted the first sizes 6 and 64; it refused 65, a second size of 5, and float64.
     assert found.inputs == ["f32[2 … 64, 4] cpu", ""]
     assert found.weights == {"fc.weight": "f32[2, 4] cpu", "fc.bias": "f32[2] cpu"}
     assert main([str(path)]) == 0

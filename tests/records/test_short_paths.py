@@ -1,4 +1,4 @@
-"""Names of files in graphs are short and still tell files apart."""
+"""Names of files in graphs are short, and still distinguish the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chain of each size in programs as users write them: an encoder with a mask, a head with a marked batch."""
+"""The chain of reasons of each size in realistic programs: an encoder with a mask, a head with a marked batch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ with torch._dynamo.config.patch(force_parameter_static_shapes=False), torch.no_g
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recorded program."""
+    """Record the program and return its path."""
     path = tmp_path_factory.mktemp("chains") / "encoder.py"
     path.write_text(ENCODER, encoding="utf-8")
     command(path, "run", *python_option(path), path.name)
@@ -73,13 +73,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compiles(program: Path) -> list[Compile]:
-    """What the program compiled."""
+    """Return the compiles of the program."""
     (path,) = (program.parent / "records").rglob(f"*{SUFFIX}")
     return [compiled for _, compiled in read_record(path).compiles()]
 
 
 def _size(compiles: list[Compile], function: str, source: str) -> Size:
-    """A size in the last compile of a function."""
+    """Return a size in the last compile of a function."""
     last = next(each for each in reversed(compiles) if each.name == function)
     return next(size for size in last.sizes if size.source == source)
 

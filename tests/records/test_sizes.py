@@ -86,7 +86,7 @@ with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program with a compile for each reason."""
+    """Write a program with a compile for each reason, and record it."""
     path = tmp_path_factory.mktemp("sizes") / "sized.py"
     path.write_text(PROGRAM, encoding="utf-8")
     return path
@@ -109,7 +109,7 @@ def _command(program: Path, *command: str, typed: str | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def compiles(program: Path) -> list[Compile]:
-    """What the program compiled, in this order."""
+    """Return the compiles of the program, in their order."""
     _command(program, "run", *python_option(program), program.name)
     (path,) = (program.parent / "records").rglob(f"*{SUFFIX}")
     return [compiled for _, compiled in read_record(path).compiles()]
@@ -230,7 +230,7 @@ def test_an_input_that_the_trace_has_not_used_says_what_is_known(tmp_path: Path)
 
 
 def _recorded(folder: Path, text: str) -> tuple[Path, list[Compile]]:
-    """Record a program with this text; return it and its compiles."""
+    """Record a program with this text; return its path and its compiles."""
     program = folder / "program.py"
     program.write_text(text, encoding="utf-8")
     _command(program, "run", program.name)
@@ -317,7 +317,7 @@ for _ in range(3):
 
 
 def test_a_number_in_a_tensor_is_dynamic_from_the_first_call_on(tmp_path: Path) -> None:
-    """Batch norm counts its batches in a tensor: no earlier call had another number."""
+    """Batch norm counts its batches in a tensor. Its number is dynamic although no earlier call had another one."""
     _, (compiled,) = _recorded(tmp_path, COUNTS_BATCHES)
     size = _found(compiled, "norm.num_batches_tracked.item()")
     assert (size.state, [reason.kind for reason in size.reasons]) == ("dynamic", ["other"])

@@ -1,6 +1,6 @@
-"""A stop says "graph break" if and only if torch makes one: programs of all kinds, against torch's own log of breaks.
+"""A stop reports a graph break if and only if torch's own log has it, in programs of all kinds.
 
-In many of these Dynamo raises its exception for a graph break, catches it itself, and goes another way.
+In many programs Dynamo raises its exception for a graph break, but catches it and continues in another way.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ WHOLE = [
     Case("known_shape", "return 1 if x.shape[0] == 3 else x + 1"),
     Case("hooked", "y = x + 1\ny.register_hook(lambda g: g * 2)\nreturn y * 2", "torch.ones(3, requires_grad=True)"),
 ]
-"""Programs that are one graph, or none."""
+"""Programs without a graph break: one graph, or none."""
 
 BROKEN = [
     Case(
@@ -169,7 +169,7 @@ BROKEN = [
     Case("global_lock", "import threading\nreturn x + threading.active_count()"),
     Case("async_def", "async def f():\n    return 1\nc = f()\nc.close()\nreturn x + 1"),
 ]
-"""Programs with breaks, most of them not where Dynamo first meets them."""
+"""Programs with breaks, most of which Dynamo first finds at another line."""
 
 NEEDED = """
 import dataclasses

@@ -1,4 +1,4 @@
-"""The scope *Fixes* at graph breaks that data causes: what its trials say is what torch does with the fix."""
+"""The scope *Fixes* at data-dependent graph breaks: each trial predicts what torch does with the fix."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_setting_is_tried_at_the_stop(session: Session, tmp_path: Path) -> Non
     assert tried["reported"][SCALARS].startswith("helps, up to")
 
     def really(setting: str, text: str = CAPTURED) -> dict[str, int]:
-        """The number of graphs of each function with the setting; the results stay."""
+        """Return the number of graphs of each function with the setting, and check that the results are the same."""
         program.write_text(text.replace("import counters\n", f"import counters\n\n{setting}\n"), encoding="utf-8")
         found = json.loads(alone(program).stdout)
         assert {name: one[0] for name, one in found.items()} == {
@@ -197,7 +197,7 @@ CONDS = {
         "    return torch.cond(x.sum() > 0, lambda: x[None], lambda: x.clone())\n",
     ),
 }
-"""By marker: the branch, and what replaces it."""
+"""For each marker: the branch, and its replacement."""
 
 
 def test_a_branch_becomes_a_cond_also_in_a_called_function(session: Session, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A record may come with a repository: whatever it holds, it is shown as text, and costs no more than its own line."""
+"""A record may come with a repository: its content is only shown as text, and a bad line spoils no other line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ESCAPE = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\x7f\u202e"
 
 
 def _write(folder: Path, more: Iterable[str | dict[str, Any]], **started: Any) -> tuple[Path, Path]:
-    """Write a program and a record of it in the folder of its records; return both."""
+    """Write a program, and a record of it in its records folder; return both paths."""
     program = folder / "program.py"
     program.write_text(SOURCE, encoding="utf-8")
     place = {"path": str(program), "line": 4}
@@ -111,7 +111,7 @@ def test_a_bad_line_costs_that_line_only(folder: Path, line: str) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "still there" in shown.stdout
     if '"more":' in line and "1 guards" in shown.stdout:
-        return  # from Python 3.14 on msgspec passes over a field that is not known, however deep
+        return  # from Python 3.14 on msgspec skips an unknown field, however deep it is
     assert "1 lines of the record cannot" in shown.stdout
     assert "Traceback" not in shown.stderr
 
@@ -128,7 +128,7 @@ def test_a_trace_outside_of_the_records_folder_is_refused(folder: Path) -> None:
 
 
 def test_an_editor_shows_text_and_opens_nothing(folder: Path) -> None:
-    """Neither Markdown nor an invalid page address gets through; a device instead of a file blocks nothing."""
+    """No Markdown and no invalid page address reaches the editor; a device instead of a file blocks nothing."""
     evil = "a` [click](command:evil) ![](https://example.org/x.png) <img src=x> `b"
     place = {"path": str(folder / "program.py"), "line": 5, "column": 5}
     value = {"name": "y", "text": evil, "place": place, "source": evil, "hasTensor": True}
@@ -147,6 +147,6 @@ def test_an_editor_shows_text_and_opens_nothing(folder: Path) -> None:
         hover = editor.hover(program, 5, 4)
         assert editor.lenses(Path("/no\0file.py")) == []
     assert hover is not None
-    # As code, fenced by more backticks than the text has: nothing in it is Markdown.
+    # The text is code, fenced by more backticks than it has: no part of it is Markdown.
     assert hover.count(f"``{evil}``") == 3
     assert "command:" not in hover.replace(f"``{evil}``", "")

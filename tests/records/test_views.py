@@ -1,4 +1,4 @@
-"""What the views of an IDE ask for: compiles, graphs and guards, while a program is paused and while it runs."""
+"""The requests of an IDE's views: compiles, graphs and guards, while a program is paused and while it runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _line_of(fixture: str, place: dict[str, Any] | None) -> str | None:
 
 
 def _compiles(session: Session) -> list[dict[str, Any]]:
-    """The functions, as ``dynamoCompiles`` answers."""
+    """Return the functions in the answer to ``dynamoCompiles``."""
     return session.request("dynamoCompiles", {})["functions"]
 
 
 def test_nothing_is_compiled_yet(session: Session) -> None:
-    session.launch("graph_break", stopOnEntry=True, python=[sys.executable])  # torch has yet to be imported
+    session.launch("graph_break", stopOnEntry=True, python=[sys.executable])  # torch is not imported yet
     session.wait_for_stop("entry")
     assert _compiles(session) == []
     assert "torch" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 0})
@@ -37,7 +37,7 @@ def test_nothing_is_compiled_yet(session: Session) -> None:
 def test_the_time_of_a_compile_leaves_out_what_it_was_held(session: Session) -> None:
     session.launch("recompiles", "mode")
     session.wait_for_stop("breakpoint", at="mode")
-    # The second compile takes a fraction of a second: all that is imported at the first one is there.
+    # The second compile takes a fraction of a second, since the first one has imported everything.
     session.continue_to_stop(at="mode")
     time.sleep(4)
     session.continue_to_stop(at="mode")
@@ -61,7 +61,7 @@ def test_a_compile_in_progress(session: Session) -> None:
     assert compiled["breaks"] == []
     graph = session.request("dynamoGraph", {"compileId": "0/0", "index": 0})
     assert (graph["name"], graph["isFinal"]) == ("graph so far", False)
-    # Editors take what follows a slash for the name.
+    # Editors show the text after the last slash as the name.
     assert graph["source"]["name"] == "graph so far of train_step [0\N{DIVISION SLASH}0].py"
     assert [node["name"] for node in graph["nodes"]] == ["l_x_", "total"], "what stands before the loop"
     code = session.request("source", {"source": graph["source"], "sourceReference": 0})["content"]
@@ -146,7 +146,7 @@ def test_changes_are_reported_once_compiles_were_asked_for(session: Session) -> 
     with session.launching("graph_break"):
         session.set_breakpoints("graph_break", "loop", "after_break")
     session.wait_for_stop("breakpoint", at="loop")
-    # Clients that do not know the event may end the session at it.
+    # A client that does not know the event may end the session.
     assert "dynamoCompilesChanged" not in [event["event"] for event in session.timeline.events]
     _compiles(session)
     session.set_breakpoints("graph_break", "after_break")

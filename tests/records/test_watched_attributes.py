@@ -1,4 +1,4 @@
-"""Data breakpoints on attributes: the line of ordinary Python stops that changes what a guard checks."""
+"""Data breakpoints on attributes: the program stops at the line of ordinary Python that changes a guarded value."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ print(len(torch._dynamo.utils.counters["stats"]))
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """A training loop in which a hook, a scheduler and an adapter set attributes."""
+    """Write a training loop in which a hook, a scheduler and an adapter set attributes."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM, encoding="utf-8")
     return path
 
 
 def info(session: Session, stop: Stop, name: str) -> dict[str, Any]:
-    """What the client is informed about watching an attribute of ``self``."""
+    """Return the answer of ``dataBreakpointInfo`` about an attribute of ``self``."""
     found = session.request("evaluate", {"expression": "self", "frameId": stop.frame.data.id, "context": "watch"})
     arguments = {"variablesReference": found["variablesReference"], "name": name}
     answer: dict[str, Any] = session.request("dataBreakpointInfo", arguments)
@@ -253,7 +253,7 @@ work(Settings())
 
 
 def test_the_held_frame_and_other_threads(session: Session, tmp_path: Path) -> None:
-    """The line of a change is exact, or the text says that it may be another one."""
+    """The line of a change is exact, or the text says that it may not be."""
     program = tmp_path / "held.py"
     program.write_text(HELD, encoding="utf-8")
     session.launch(program, "held")
@@ -280,7 +280,7 @@ def test_the_held_frame_and_other_threads(session: Session, tmp_path: Path) -> N
 
 
 def test_calls_of_the_function_are_not_replayed(session: Session, program: Path) -> None:
-    """Ordinary Python alone changes attributes, so that cached calls run as they are."""
+    """Only ordinary Python changes attributes, so cached calls are not replayed."""
     session.launch(program, "forward", cachedCalls="eager")
     stop = session.wait_for_stop("breakpoint", at="forward")
     reported = info(session, stop, "scale")

@@ -1,6 +1,6 @@
-"""Finds assertions on prose in the tests: they assert ids, structured fields or one short phrase.
+"""Finds tests that assert prose: tests assert ids, structured fields or one short phrase.
 
-A text of which the whole is what a test is about has ``# whole text: REASON`` on its line.
+If a test is about a whole text, its line ends with ``# whole text: REASON``.
 """
 
 from __future__ import annotations
@@ -63,5 +63,5 @@ def _text_of(node: ast.expr) -> str:
 
 
 def _is_long(text: str) -> bool:
-    """Tell whether a line of ``text`` has too many plain words: names, numbers and code are none."""
+    """Return whether a line of ``text`` has too many plain words; names, numbers and code do not count."""
     return any(sum(bool(_WORD.fullmatch(word)) for word in line.split()) > MOST_WORDS for line in text.splitlines())

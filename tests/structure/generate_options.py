@@ -1,6 +1,6 @@
-"""Writes what users read of the options of ``launch`` and ``attach``: the extension's schema, a table in ``docs``.
+"""Writes the texts about the options of ``launch`` and ``attach``: the extension's schema, and a table in ``docs``.
 
-Run by ``make generate`` after a change of ``protocol/options.py``, and by the test that holds both to it.
+``make generate`` runs it after a change of ``protocol/options.py``; a test compares the texts with that module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def manifest_texts() -> tuple[str, ...]:
 
 
 def _addresses(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the addresses that galleries show and take pictures from, by those of ``pyproject.toml``."""
+    """Return the addresses that galleries show and take pictures from, made of those in ``pyproject.toml``."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     urls = dict(re.findall(r'^(\w+) = "(https://[^"]+)"$', text, re.MULTILINE))
     files = f"{urls['Repository'].removesuffix('.git')}/raw/HEAD/vscode-extension"
@@ -80,7 +80,7 @@ class Option:
 
 
 def options_of(of: type[Struct]) -> list[Option]:
-    """Return the options, those of the struct itself before what it inherits."""
+    """Return the options of a struct, its own ones before the inherited ones."""
     options = [_option(field, of) for field in _fields(of) if isinstance(field.type, inspect.Metadata)]
     return sorted((one for one in options if one is not None), key=lambda one: not one.is_own)
 
@@ -124,7 +124,7 @@ def _schema(option: Option) -> dict[str, Any]:
 
 
 def _type_schema(kind: inspect.Type) -> dict[str, Any]:
-    """Return the schema of a type. Null is left out: that is to leave an option out."""
+    """Return the schema of a type without null, which means the same as no option."""
     if isinstance(kind, inspect.UnionType):
         schemas = [_type_schema(one) for one in kind.types if not isinstance(one, inspect.NoneType)]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}

@@ -1,6 +1,6 @@
 """Writes the extension's ``structures.ts`` and the reference in the docs: our requests, arguments and answers.
 
-Run by ``make generate`` after a change of the contract or of the record's model, and by the test that holds it to them.
+``make generate`` runs it after a change of the contract or of the record's model; a test compares the result with them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def generated_text() -> str:
 
 
 def guide_text(guide: str) -> str:
-    """Return ``guide``, the page of our requests, with its reference written anew."""
+    """Return ``guide``, the page on our requests, with a new reference."""
     head, mark, _ = guide.partition(_MARK)
     assert mark, f"docs/custom-requests.md needs the line {_MARK}"
     parts = [head + mark, ""]
@@ -143,7 +143,7 @@ def _interface(struct: type[Struct]) -> str:
 
 
 def _comments(struct: type[Struct]) -> dict[str, str]:
-    """Return what stands below each field of the struct."""
+    """Return the docstring below each field of the struct."""
     (defined,) = ast.parse(textwrap.dedent(source.getsource(struct))).body
     assert isinstance(defined, ast.ClassDef)
     return {

@@ -1,7 +1,7 @@
-"""Writes ``dynamo_dap.protocol.types``: those of DAP's structures that the adapter imports, and what they refer to.
+"""Writes ``dynamo_dap.protocol.types``: the DAP structures that the adapter imports, and those to which they refer.
 
-Run by ``make generate`` after an import of another of DAP's names was written, and by the test that holds the module to
-its source. The source is ``dap-types``, models made from ``debugAdapterProtocol.json`` of
+``make generate`` runs it after a module imports another DAP name; a test compares the module with its source. The
+source is ``dap-types``, models made from ``debugAdapterProtocol.json`` of
 microsoft/debug-adapter-protocol (MIT), in the version that ``pyproject.toml`` names.
 """
 
@@ -76,7 +76,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _class_text(name: str, model: type[BaseModel]) -> str:
     lines = [f'class {name}(Struct, rename="camel", omit_defaults=True):', f'    """{_description(name)}"""', ""]
-    # Those that may be left out follow those that may not.
+    # Optional fields follow required ones.
     fields = sorted(model.model_fields.items(), key=lambda item: not item[1].is_required())
     return "\n".join([*lines, *(_field_text(wire_name, field) for wire_name, field in fields), ""])
 
@@ -132,7 +132,7 @@ def _type_text(annotation: Any) -> str:
 
 
 def _union_text(parts: list[str]) -> str:
-    # The schema says "any JSON value" by naming all their types.
+    # The schema lists all JSON types to say "any JSON value".
     return "Any" if {"bool", "int", "list[Any]", "dict[str, Any]"} <= set(parts) else " | ".join(dict.fromkeys(parts))
 
 

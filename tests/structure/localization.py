@@ -1,6 +1,6 @@
 """Moves the texts of the extension's ``package.json`` into ``package.nls.json``, from which VS Code takes translations.
 
-``make generate`` runs it: a text that was written into ``package.json`` gets a key there. Its functions are pure.
+``make generate`` runs it and replaces each text in ``package.json`` by a key. The functions have no side effects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEXTS = {
 }
 _OF_THE_EXTENSION = ("displayName", "description")
 _NAMED = {"views", "viewsContainers", "body"}
-"""Contributions, and what a snippet inserts, whose ``name`` is a text as well; elsewhere it is an identifier."""
+"""Parts of the manifest in which ``name`` is a text; elsewhere it is an identifier."""
 _UNTOUCHED = {"default", "defaultSnippets", "enum"}
 _IDENTIFIERS = ("command", "id", "type", "view", "mode")
 

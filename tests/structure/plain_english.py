@@ -20,7 +20,7 @@ from tests.structure.sources import ROOT, adapter_modules, guides
 EXTENSION = ROOT / "vscode-extension"
 LONGEST_SENTENCE = 25
 
-# The phrase, and what to write in its place.
+# Each phrase, and its replacement.
 BANNED = {
     r"(?<![`=])\b(?:tells|told|telling)\b(?!`)": "reports, says, identifies, distinguishes",
     r"(?<!`)\bmoments?\b(?!`)": "snapshot, of a trace; otherwise the event",
@@ -85,7 +85,7 @@ BANNED = {
     r"\bstands (?:beside|ready)\b": "is shown beside, is ready",
     r"\b(?:is|are) not as torch writes\b": "is not in torch's format",
 }
-# Texts that users saw before they were written anew.
+# Earlier texts for users, which were replaced.
 OLD_TEXTS = (
     "Find the Stage That Is Wrong",
     "Minify What Fails",
@@ -129,7 +129,7 @@ _BANNED = {re.compile(phrase, re.IGNORECASE): better for phrase, better in BANNE
 
 @dataclass(frozen=True)
 class Text:
-    """A text that people read, where it stands."""
+    """A text that people read, with its place."""
 
     path: Path
     line: int
@@ -140,7 +140,7 @@ class Text:
 
 
 def banned_in(texts: Iterator[Text]) -> Iterator[str]:
-    """Return each banned phrase in ``texts``, with its place and what to write."""
+    """Return each banned phrase in ``texts``, with its place and its replacement."""
     for text in texts:
         plain = " ".join(text.text.split())
         place = f"{text.path.relative_to(ROOT)}:{text.line}"
@@ -153,7 +153,7 @@ def banned_in(texts: Iterator[Text]) -> Iterator[str]:
 
 
 def messages_in_python(path: Path) -> Iterator[Text]:
-    """Return the strings of a module that are several words, without its docstrings."""
+    """Return the strings of a module with several words, without its docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     docstrings = {id(node) for node, _ in _docstrings(tree)}
     for node in ast.walk(tree):
@@ -209,7 +209,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[ast.Constant, int]]:
 
 
 def messages_in_typescript(path: Path) -> Iterator[Text]:
-    """Return the strings of a TypeScript file that are several words, without its comments."""
+    """Return the strings of a TypeScript file with several words, without its comments."""
     source = re.sub(r"/\*.*?\*/", lambda match: "\n" * match[0].count("\n"), path.read_text("utf-8"), flags=re.DOTALL)
     for number, line in enumerate(source.splitlines(), start=1):
         code = re.sub(r"(?<!:)//.*", "", line)
@@ -220,7 +220,7 @@ def messages_in_typescript(path: Path) -> Iterator[Text]:
 
 
 def messages_of_the_extension() -> Iterator[Text]:
-    """Return every text that ``package.json`` and the catalogue of its texts show."""
+    """Return every text of ``package.json`` and of the catalogue of its texts."""
     for name in ("package.json", "package.nls.json"):
         path = EXTENSION / name
         if path.is_file():
@@ -292,7 +292,7 @@ def explanations() -> Iterator[Text]:
 
 
 def long_sentences(texts: Iterator[Text]) -> Iterator[str]:
-    """Return the sentences that are longer than people read at once."""
+    """Return the sentences with more than ``LONGEST_SENTENCE`` words."""
     for text in texts:
         plain = re.sub(r"`[^`]*`|\{[^}]*\}|\[[^\]]*\]\([^)]*\)", "x", text.text)
         for sentence in re.split(r"[.:;!?](?:\s|$)|\n", plain):

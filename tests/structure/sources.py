@@ -1,4 +1,4 @@
-"""The project's Python sources, parsed, for the tests of its structure."""
+"""Parses the project's Python sources for the tests of its structure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Module:
 
     @property
     def name(self) -> str:
-        """Its dotted name; a package's is the package's."""
+        """The dotted name; for an ``__init__`` module, the name of its package."""
         parts = self.path.relative_to(ADAPTER).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -30,7 +30,7 @@ class Module:
         return ast.parse(self.path.read_text(encoding="utf-8"), str(self.path))
 
     def imports(self) -> Iterator[tuple[str, int]]:
-        """Every module it imports, anywhere in it, with the line; ``from a import b`` counts as ``a.b``."""
+        """Yield every module that this one imports, with the line; ``from a import b`` counts as ``a.b``."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from ((alias.name, node.lineno) for alias in node.names)
@@ -45,5 +45,5 @@ def guides() -> list[Path]:
 
 
 def adapter_modules() -> list[Module]:
-    """All modules of ``dynamo_dap``."""
+    """Return all modules of ``dynamo_dap``."""
     return [Module(path) for path in sorted(ADAPTER.rglob("*.py"))]

@@ -1,4 +1,4 @@
-"""What README.md and ``docs`` say of the command line is there: subcommands, options, launch options, filters."""
+"""Subcommands, options, launch options and filters in README.md and ``docs`` exist."""
 
 from __future__ import annotations
 

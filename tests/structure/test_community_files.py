@@ -1,4 +1,4 @@
-"""A public forge finds its files: forms that ask for the doctor's output, workflows that run what exists."""
+"""The files for a public forge: forms that ask for the output of ``doctor``, and workflows with existing targets."""
 
 from __future__ import annotations
 

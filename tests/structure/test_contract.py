@@ -1,4 +1,4 @@
-"""What server and debugged program agree on stands in ``protocol/contract.py``, and nowhere a second time."""
+"""Names and numbers that server and debugged program share are in ``protocol/contract.py`` only."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 _CONTRACT = ADAPTER / "dynamo_dap" / "protocol" / "contract.py"
 _OURS = re.compile(r"\bdynamo[A-Z]\w*|\bDYNAMO_DAP_[A-Z_]+")
 _WORDS = {one for one in (*contract.BREAKPOINT_MODES, *contract.EXCEPTION_FILTERS) if "-" in one}
-"""Those that mean nothing else, where they are all of a string."""
+"""Names that have no other meaning if they are a whole string."""
 
 
 def _written_out(tree: ast.Module) -> Iterator[str]:
-    """Names of our own in strings, and numbers of failures; comments may name them."""
+    """Yield our own names in strings, and numbers of failures; comments may have them."""
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
@@ -34,7 +34,7 @@ def _written_out(tree: ast.Module) -> Iterator[str]:
 
 
 def test_private_names_and_numbers_are_written_once() -> None:
-    """The language server's diagnostics have codes of their own."""
+    """The numbers in the language server are other codes: those of its diagnostics."""
     wrong = [
         f"{module.path.relative_to(ADAPTER)}:{found}"
         for module in adapter_modules()

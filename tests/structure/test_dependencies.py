@@ -36,9 +36,9 @@ _DEBUGGEE = (
     "saved_calls",
     "launch",
 )
-"""The packages of the debuggee from the ground up: each may import those before it."""
+"""The packages of the debuggee in order: each may import those before it."""
 _DATA = {"records", "profile", "explore", "calls"}
-"""What is recorded, as data: read by commands, written by the debuggee."""
+"""The data of records: the debuggee writes it, and commands read it."""
 _WRITES_DATA = {"recording", "inductor", "saved_calls", "launch"}
 
 MAY_IMPORT = {
@@ -61,7 +61,7 @@ MAY_IMPORT = {
         for number, name in enumerate(_DEBUGGEE)
     },
 }
-"""What each package may import of the others."""
+"""The other packages that each package may import."""
 
 _STILL_UPWARD: set[tuple[str, str]] = {
     ("assistants.questions", "commands"),
@@ -73,7 +73,7 @@ _STILL_UPWARD: set[tuple[str, str]] = {
     ("trace.stop_texts", "debuggee.numerics"),
     ("trace.traced_view", "debuggee.history"),
 }
-"""Imports that point up today, by modules below ``dynamo_dap``. The list only gets shorter."""
+"""Imports that still point up, by modules below ``dynamo_dap``. The list may only get shorter."""
 
 _STILL_TOUCH_TORCH: set[str] = {
     "history.abandoned_attempts",
@@ -92,7 +92,7 @@ _STILL_TOUCH_TORCH: set[str] = {
     "replay.replayed_graph",
     "triton.generated_kernels",
 }
-"""Modules of features that touch torch's private parts themselves today; only ``torch_api`` should."""
+"""Modules of features that still use private parts of torch; only ``torch_api`` should."""
 
 _WRITTEN_BY_USERS = {
     "torch._dynamo.disable",
@@ -101,13 +101,13 @@ _WRITTEN_BY_USERS = {
     "torch._disable_dynamo",
     "torch._dynamo.config.reorderable_logging_functions",
 }
-"""Names written into, and looked for in, the text of the user's own files and of torch's hints."""
+"""Names in edits of the user's files, and in torch's hints: texts, not uses of private parts."""
 
 _PRIVATE_OF_TORCH = re.compile(r"torch(\.\w+)*\.(_[a-zA-Z]\w*|fx\.experimental)(\.\w+)*")
 
 
 def package_of(name: str) -> str | None:
-    """The package a dotted name is in; None for the modules that stand before all packages, and for other packages."""
+    """Return the package of a dotted name; None for modules directly in ``dynamo_dap``, and for other projects."""
     parts = name.split(".")
     if parts[0] != "dynamo_dap" or len(parts) < 2:
         return None
@@ -165,7 +165,7 @@ def test_no_exception_outlives_its_import() -> None:
     ],
 )
 def test_the_check_sees_a_wrong_import(package: str, wrong: str, right: str) -> None:
-    """Whether it imports the module or a name of it, at the top or in a function."""
+    """The check finds an import of a module or of a name in it, at the top or in a function."""
     for line in (
         f"import dynamo_dap.{wrong}",
         "def f():\n    from dynamo_dap.{} import {}".format(*wrong.rsplit(".", 1)),
@@ -178,13 +178,13 @@ def test_the_check_sees_a_wrong_import(package: str, wrong: str, right: str) -> 
 
 @dataclass(frozen=True)
 class _Written(Module):
-    """A module that is in no file."""
+    """A module whose text is not in a file."""
 
     text: str
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The tree of the text."""
+        """The syntax tree of the text."""
         return ast.parse(self.text)
 
 
@@ -193,7 +193,7 @@ def _may_touch_torch(module: Module) -> bool:
 
 
 def _that_touch_torch(modules: Iterable[Module]) -> list[Module]:
-    """The modules of features that name private parts of torch, or read objects of Dynamo's."""
+    """Return the modules of features that name private parts of torch, or read Dynamo's objects."""
     return [
         module
         for module in modules
@@ -235,7 +235,7 @@ def test_the_check_sees_a_private_part_of_torch() -> None:
 
 
 def test_only_the_run_of_a_trace_says_why_it_runs() -> None:
-    """Features ask ``trace.runs.current_run``, and none starts a trace that has no ``TraceRun``."""
+    """Features ask ``trace.runs.current_run``; no feature starts a trace without a ``TraceRun``."""
     asked = {
         _below_package(module.name)
         for module in adapter_modules()
@@ -260,7 +260,7 @@ _INSIDE_DYNAMO = set(
         """,
     )
 )
-"""Attributes of Dynamo's own objects: what a paused trace is made of."""
+"""Attributes of Dynamo's own objects, which make up a paused trace."""
 _WITHOUT_DYNAMO = (
     "assistants",
     "commands",
@@ -274,7 +274,7 @@ _WITHOUT_DYNAMO = (
     "trace_logs",
     "protocol",
 )
-"""Packages that never have one in their process."""
+"""Packages whose process never has a trace."""
 
 
 def _attributes_of_dynamo(modules: Iterable[Module]) -> list[str]:
@@ -296,7 +296,7 @@ def _read_attributes(module: Module) -> list[tuple[str, int]]:
 
 
 def test_only_torch_api_reads_what_a_trace_is_made_of() -> None:
-    """The other packages see a ``TracedFrame``: alternative names of other versions of torch are behind it."""
+    """Other packages use a ``TracedFrame``, which knows the names in each version of torch."""
     wrong = _attributes_of_dynamo(adapter_modules())
     assert not wrong, "\n".join(wrong)
 
@@ -315,7 +315,7 @@ def test_the_check_sees_an_attribute_of_dynamo() -> None:
 
 
 def _circles(modules: Iterable[Module]) -> list[str]:
-    """The groups of modules that import each other, directly or not, anywhere in them."""
+    """Return the groups of modules that import each other, directly or indirectly."""
     names = {module.name for module in modules}
     imports = {
         module.name: {
@@ -339,7 +339,7 @@ def _reached(name: str, imports: Mapping[str, set[str]]) -> set[str]:
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    """Under ``TYPE_CHECKING`` neither."""
+    """Imports under ``TYPE_CHECKING`` count as well."""
     assert _circles(adapter_modules()) == []
 
 
@@ -352,9 +352,9 @@ def test_the_check_sees_a_circle() -> None:
 
 
 def test_importing_everything_of_ours_imports_no_torch() -> None:
-    """The program imports torch, or nobody does: even with torch unusable all our modules can be imported."""
+    """Only the program imports torch: all our modules can be imported even if torch is unusable."""
     names = [module.name for module in adapter_modules() if not module.name.endswith("__main__")]
-    # Its SDK is an extra, which not every environment has.
+    # The SDK of MCP is an extra, which not every environment has.
     if importlib.util.find_spec("mcp") is None:
         names = [name for name in names if package_of(name) not in ("assistants", "commands")]
     program = (
@@ -367,7 +367,7 @@ def test_importing_everything_of_ours_imports_no_torch() -> None:
 
 
 def _private_names(module: Module) -> list[tuple[str, int]]:
-    """Attribute chains such as ``torch._dynamo``, and strings that are nothing but such a name."""
+    """Return attribute chains such as ``torch._dynamo``, and strings that consist of such a name."""
     found = []
     for node in ast.walk(module.tree):
         text = None

@@ -1,4 +1,4 @@
-"""What is generated is what its source gives: nobody edited it, and nothing in it is unused."""
+"""Generated files agree with their sources: they are not edited, and no part of them is unused."""
 
 from __future__ import annotations
 

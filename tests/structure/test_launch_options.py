@@ -1,4 +1,4 @@
-"""Tests debug as users do, with every option as it is by default, unless they say why not."""
+"""Tests debug with the default options, as users do; a test that does not says why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.structure.sources import ROOT
 
 
 def _unexplained(tree: ast.Module, lines: list[str]) -> list[int]:
-    """The lines on which a session is begun with an option off, and without a comment that says why."""
+    """Return the lines that start a session with an option off, without a comment that says why."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
@@ -25,7 +25,7 @@ def _unexplained(tree: ast.Module, lines: list[str]) -> list[int]:
 
 
 def test_a_test_that_turns_an_option_off_says_why() -> None:
-    """Sessions of tests are those that a user gets."""
+    """Sessions of tests have the options that a user gets."""
     wrong = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")

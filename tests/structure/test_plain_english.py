@@ -15,25 +15,25 @@ from tests.structure.asserted_texts import long_texts
 from tests.structure.plain_english import Text, banned_in, long_sentences, user_texts
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 
-# Words that say nothing in names of modules, classes, functions, arguments and variables.
+# Banned words in names of modules, classes, functions, arguments and variables.
 _BANNED_IN_NAMES = frozenset(
     (
         *("arm", "armed", "arrival", "journey", "journeys", "mend", "mended", "moment", "moments"),
         *("looked", "stranger", "strangers", "tell", "tells", "told", "whoever", "wish"),
     )
 )
-# Phrases of several words, as names have them.
+# Banned phrases of several words, as they occur in names.
 _BANNED_PHRASES_IN_NAMES = re.compile(r"(?:^|_)(?:go(?:es|ing)?_on|give_up)(?:_|$)")
 # The key of version 0.2.0 for a snapshot's number is still accepted and sent.
 _KEPT_NAMES = frozenset({"moment"})
-# Commits before this rule keep their subjects. A date holds in shallow clones and after a rebase.
+# Commits before this rule keep their subjects. Unlike a commit's hash, a date works in shallow clones and rebases.
 _FIRST_COMMITS = "2026-11-24T19:05:00+00:00"
 _LONGEST_SUBJECT = 65
 # Folders that git ignores.
 _NOT_OURS = frozenset({"node_modules", "output", ".vscode-test"})
 _WAIVER = re.compile(r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|type: ?ignore(?:\[[\w,\s-]+\])?)(?P<reason>.*)$")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# Verbs that end like a participle or a third person.
+# Imperatives that end like a participle or a third person.
 _VERBS = re.compile(
     r"(?:Press|Pass|Process|Address|Express|Discuss|Guess|Focus|Canvas|Alias|Bring|String|Ring|Embed|Need|Feed|Seed|Speed|Shed)$"
 )
@@ -81,7 +81,7 @@ def test_banned_phrases_and_long_sentences_are_found() -> None:
 
 
 def test_docstrings_of_functions_begin_with_a_verb_phrase() -> None:
-    """Not with the name of a parameter or an example, which ruff (D401) lets pass."""
+    """They must not begin with a parameter's name or an example, which ruff (D401) accepts."""
     found = []
     for module in adapter_modules():
         for node in ast.walk(ast.parse(module.path.read_text(encoding="utf-8"))):
@@ -110,7 +110,7 @@ def test_names_follow_the_glossary() -> None:
 
 
 def _unclear_names(module: str, text: str) -> set[str]:
-    """Return the names in a module, and its own, that have a banned word."""
+    """Return the module's name, and the names in it, that contain a banned word."""
     names = {module}
     for node in ast.walk(ast.parse(text)):
         match node:
@@ -133,7 +133,7 @@ def test_unclear_names_are_found() -> None:
 
 
 def test_each_waiver_has_its_own_reason() -> None:
-    """``noqa`` and ``type: ignore`` say why here; "as above" leads nowhere after an edit."""
+    """``noqa`` and ``type: ignore`` have the reason on their line: "as above" may become wrong after an edit."""
     missing = []
     for module in adapter_modules():
         for number, line in enumerate(module.path.read_text(encoding="utf-8").splitlines(), start=1):

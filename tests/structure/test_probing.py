@@ -1,4 +1,4 @@
-"""What torch lacks is found from its files alone, as by importing it."""
+"""Probing torch's files finds the same missing names as importing torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFINED_TWICE = {
     "torch._dynamo.output_graph:SubgraphTracer.create_node",
     "torch._inductor.codegen.cpp:CppScheduling.codegen_node",
 }
-"""Found in a base class when the class itself has them no more; so they are when torch is imported."""
+"""Names that are found in a base class if the class lacks them, as with an imported torch."""
 
 
 def test_every_name_of_an_installed_torch_is_found_in_its_files(installed: Path) -> None:
@@ -38,7 +38,7 @@ def test_every_name_of_an_installed_torch_is_found_in_its_files(installed: Path)
 
 
 def test_tensors_have_the_attributes_that_are_described() -> None:
-    """Their attributes are public: torch itself is asked, not its files."""
+    """These attributes are public, so an imported torch is checked instead of its files."""
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(2, requires_grad=True) * 2
     described = {objects.Tensor: tensor, objects.GradientNode: tensor.grad_fn}

@@ -1,7 +1,7 @@
-"""No module of the debuggee asks an object of the program, or its class, what type it is.
+"""No module of the debuggee runs the program's code to learn the type of an object.
 
-A metaclass may define ``==`` and leave out the hash. A ``__class__`` may be a property. ``bytecode.exact_types`` asks
-neither. Objects are tried out in ``tests/end_to_end/test_hostile_objects.py``.
+A metaclass may define ``==`` without a hash, and ``__class__`` may be a property. ``bytecode.exact_types`` uses
+neither. ``tests/end_to_end/test_hostile_objects.py`` tries such objects.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from tests.structure.sources import ADAPTER, adapter_modules
 
 _OURS = {
-    # Structures of the record, trackers of Dynamo, settings of torch, numbers.
+    # These are structures of the record, Dynamo's trackers, torch's settings, and numbers.
     "debuggee/recording/answers.py": 2,
     "debuggee/history/snapshots.py": 1,
     "debuggee/numerics/stored_state.py": 1,
     "debuggee/torch_api/torch_settings.py": 1,
 }
-"""How many questions each module asks about objects that are not the program's."""
+"""The number of such questions in each module about objects that are not the program's."""
 _COMPARING = (ast.In, ast.NotIn, ast.Eq, ast.NotEq)
 
 

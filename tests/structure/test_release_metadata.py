@@ -1,4 +1,4 @@
-"""What a release says of itself stands in one place; copies in the extension's files agree with it."""
+"""The facts about a release are in one place; copies in the extension's files agree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_extension_has_the_packages_version() -> None:
 
 
 def test_every_address_is_one_of_the_project() -> None:
-    """A release needs one change of addresses: those in ``pyproject.toml``, and ``make generate``."""
+    """To change the addresses, edit ``pyproject.toml`` and run ``make generate``."""
     urls = dict(re.findall(r'^(\w+) = "(https://[^"]+)"$', _PROJECT, re.MULTILINE))
     manifest = (_EXTENSION / "package.json").read_text(encoding="utf-8")
     found = re.findall(r'"(https://[^"]+)"', manifest)
@@ -43,7 +43,7 @@ def test_the_product_has_one_name() -> None:
 
 
 def test_the_interpreter_is_set_for_a_machine_or_a_workspace() -> None:
-    """A remote window shows such a setting among the user's, too."""
+    """A remote window shows such a setting among the user's settings as well."""
     manifest = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
     assert manifest["contributes"]["configuration"]["properties"]["dynamo.python"]["scope"] == "machine-overridable"
 
@@ -54,7 +54,7 @@ def test_the_extensions_changelog_has_the_version() -> None:
 
 
 def test_the_extension_is_ready_for_both_galleries() -> None:
-    """What the Marketplace and Open VSX ask for, and what they show of an extension."""
+    """The extension has everything that the Marketplace and Open VSX require and show."""
     package = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
     assert {"publisher", "displayName", "description", "license", "repository", "icon", "keywords"} <= set(package)
     assert len(package["keywords"]) <= 30

@@ -11,7 +11,7 @@ REMOVABLE = {
     "debuggee.kernel_races": {"debuggee.eager.kernel_programs"},
     "debuggee.saved_calls": {"debuggee.launch.launch", "debuggee.launch.process_agent"},
 }
-"""Folders, and the modules that import them: to remove the feature, remove the folder and these imports."""
+"""The folder of each feature, and the modules that import it: to remove the feature, remove both."""
 
 
 @pytest.mark.parametrize("folder", REMOVABLE)

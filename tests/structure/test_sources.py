@@ -1,4 +1,4 @@
-"""What holds for every file: docstrings, sizes, no trace of one machine, and what the guides say exists."""
+"""Rules for every file: docstrings, sizes, no path of one machine, and guides that name only what exists."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.structure.sources import ADAPTER, ROOT, adapter_modules, guides
 
 MAXIMUM_LINES = 600
 MAXIMUM_OPEN_LINES = 900
-"""How many lines of ``adapter`` may leave a type open: what is read of torch, pydevd, Triton and JSON. Lower it."""
+"""The most lines of ``adapter`` with ``Any``, for values of torch, pydevd, Triton and JSON. Lower it if you can."""
 _GENERATED = {ADAPTER / "dynamo_dap/protocol/types.py"}
 _FOLDERS = ("adapter", "tests", "fixtures")
 _MACHINE = re.compile(r"(?<![\w.])/(root|work|farm|home/\w+|Users/\w+|opt/(pypi|wheels))/")
 
 
 def tracked_files() -> list[Path]:
-    """Every text file of the repository."""
+    """Return every text file of the repository."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -37,7 +37,7 @@ def tracked_files() -> list[Path]:
 
 
 def python_files() -> list[Path]:
-    """The project's Python files that parse."""
+    """Return the project's Python files that parse."""
     files = [path for folder in _FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     return [path for path in files if "broken" not in path.parts and "node_modules" not in path.parts]
 
@@ -98,7 +98,7 @@ def test_programs_that_people_read_first_have_places_and_no_markers(name: str) -
 
 
 def test_what_the_guide_for_contributors_names_exists() -> None:
-    """Files, tests, ``make`` targets and names in CONTRIBUTING.md; the adapter's files may be named from its folder."""
+    """Files, tests, ``make`` targets and names in CONTRIBUTING.md exist; files of the adapter may omit its folder."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = [*re.findall(r"`([^`\n]+)`", text.replace("```", "")), *re.findall(r"\S+\.py::\w+", text)]
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -139,7 +139,7 @@ def test_commands_in_the_guides_exist() -> None:
         for command in ([], *([name] for name in COMMANDS))
     )
     for line in re.findall(r"^\s*(?:\$ )?(?:dynamo-dap|python -m dynamo_dap)\b(.*)$", blocks, re.MULTILINE):
-        # What follows is for the program, or for the module that "-m" names.
+        # The rest of the line is for the program, or for the module after "-m".
         own = re.split(r" -- | -m ", line, maxsplit=1)[0]
         for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", own):
             assert option in help_texts, f"the guides use {option}, which dynamo-dap does not have"

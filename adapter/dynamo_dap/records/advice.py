@@ -180,7 +180,7 @@ def _broken(known: _Break) -> Item:
         hints = [f"{promised}; {guarded}", *hints]
     if one.place is not None and is_torchs:
         # Torch's hints are about its own line, which the user cannot edit.
-        facts.append(f"breaks inside torch, at {at(one.place)}: change your line that calls it")
+        facts.append(f"breaks in torch's own {at(one.place)}: change your line that calls it")
         hints = [setting.text for setting in settings]
     return Item(
         Kind.BREAK,
