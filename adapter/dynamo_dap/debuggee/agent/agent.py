@@ -270,7 +270,7 @@ class Agent:
         # debugpy pauses threads that no engine can pause.
         reached = [ident for ident in wanted if self.eager_debugger.is_active or self.process.pause_eager(ident)]
         if wanted and not reached:
-            self.print("dynamo-dap: will pause at the next line that Dynamo traces\n")
+            self.print("dynamo-dap: the program will pause at the next line that Dynamo traces\n")
 
     def _is_held(self, ident: int) -> bool:
         """Return whether a thread is held. One that is just resuming is not: it can be asked to pause again."""

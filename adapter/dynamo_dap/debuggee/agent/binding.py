@@ -88,7 +88,7 @@ _IN_CACHED_CALLS = {
 
 def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
     if mode == BACKWARD and options.real_values == "off":
-        return "gradients are real values, which are turned off (realValues)"
+        return "a backward breakpoint needs real values, which are off (realValues)"
     allowed = {
         BACKWARD: options.compile_time,
         LOWERING: options.compile_time,
@@ -99,7 +99,7 @@ def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
     if mode in allowed and not allowed[mode]:
         if mode == "eager":
             return "this session does not debug ordinary Python (eager is false)"
-        return f"this session does not stop at {mode} (its mode is {options.mode})"
+        return f"this session does not stop at {mode} breakpoints: its mode is {options.mode}"
     return None
 
 

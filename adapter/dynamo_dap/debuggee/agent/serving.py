@@ -139,7 +139,7 @@ class AgentReceiver:
             else:
                 reply.refuse("cancelled", error_id=ErrorId.CANCELLED, message="cancelled")
         except RecursionError:
-            text = f"'{request.command}' needs more nested calls than Python allows: something is nested too deep"
+            text = f"'{request.command}' exceeded Python's recursion limit: something is nested too deep"
             reply.refuse(text, error_id=ErrorId.EVALUATION_FAILED)
         except Exception as error:  # noqa: BLE001  (whatever it is, the client gets an answer)
             log_exception(f"serving {request.command}")

@@ -199,7 +199,7 @@ class TorchOptions:
 
         if problems:
             undo()
-            others = ["nothing else of torchConfig was set"] if len(config) > len(problems) else []
+            others = ["no other setting of torchConfig was applied"] if len(config) > len(problems) else []
             raise BadOption("\n".join([*problems, *others]))
         return undo
 

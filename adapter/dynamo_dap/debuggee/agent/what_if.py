@@ -45,5 +45,5 @@ def in_words(body: WhatIfBody) -> str:
         return f"{text}Its graph is the same.\n"
     lines = body.difference.splitlines()
     left = len(lines) - _MOST_LINES
-    more = [] if left <= 0 else [f"... {left} more lines: '{WHAT_IF}' has them all"]
+    more = [] if left <= 0 else [f"... {left} more lines: the request '{WHAT_IF}' returns all"]
     return text + "".join(f"{line}\n" for line in [*lines[:_MOST_LINES], *more])

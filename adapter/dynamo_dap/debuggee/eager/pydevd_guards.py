@@ -293,7 +293,7 @@ def _guard_reader() -> None:
                 with pydevd_requests.reading(request):
                     original(self, py_db, json_contents, send_response)
         except Exception as error:  # noqa: BLE001  (whatever it is, the session continues)
-            text = f"debugpy cannot serve it: {text_of_raised(error)}"
+            text = f"debugpy cannot serve the request: {text_of_raised(error)}"
         if text is not None:
             refuse(py_db, request["seq"], request["command"], text)
 

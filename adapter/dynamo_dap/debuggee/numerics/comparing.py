@@ -237,7 +237,7 @@ def body_of(
         verdict = "unknown. The results match, but some lines differ when the graph is compiled to return all results."
     undecided = 0 if fault is not None or lines_differ else sum(each.undecided for each in comparison.of_outputs)
     if undecided:
-        verdict = f"rounding decides integers of the results, and no run gives the compiled ones: {undecided}."
+        verdict = f"rounding decides integers of the results, and no run gives {undecided} of the compiled ones."
     place = None if fault is None else line_at_fault(fault)
     return ComparisonBody(
         function=name_of_call(cached_call),

@@ -149,7 +149,7 @@ def state_after(call: CachedCall, before: Before) -> State:
 
         def at_end(frame: object, event: str, returned: object) -> object:
             if frame is not call.frame:
-                answer(lambda: "the generated code was left otherwise than by returning")
+                answer(lambda: "the generated code did not return")
             if event == "return":
                 answer(lambda: state(returned))
             return at_end

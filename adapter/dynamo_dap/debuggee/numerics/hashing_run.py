@@ -104,7 +104,7 @@ class HashingRun(CallObserver, CompileObserver):
         number = call.graph.calls
         if number > _CALLS_WITH_OPERATIONS and number & (number - 1):
             hashed.problem = (
-                f"operations are run again in the first {_CALLS_WITH_OPERATIONS} calls and in some later ones"
+                f"operations are hashed only in the first {_CALLS_WITH_OPERATIONS} calls and in some later ones"
             )
             return None
         try:

@@ -154,7 +154,7 @@ def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
     """Return the comparison of the newest call that differed, line by line."""
     if agent.comparison is None:
         raise RequestError(
-            "no call that differs is known: the exception filter Differs from Eager ('mismatch') compares calls",
+            "no call that differs is known: turn on the exception filter Differs from Eager ('mismatch') to find one",
             error_id=ErrorId.NOTHING_COMPARED,
         )
     return agent.comparison
@@ -228,7 +228,7 @@ def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleRes
 def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
     """Show generated code in another form."""
     if arguments.form not in LISTING_FORMS:
-        text = f"'{arguments.form}' is not a form of a listing: give one of {', '.join(LISTING_FORMS)}"
+        text = f"'{arguments.form}' is not a form of a listing; known forms: {', '.join(LISTING_FORMS)}"
         raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
     if (engine := agent.instruction_engine) is None:
         # Torch is not imported yet: the engine will start with this form.
