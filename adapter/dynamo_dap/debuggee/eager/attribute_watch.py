@@ -119,7 +119,7 @@ class AttributeWatch(ChainingTracer):
         self._host = host
         self._entries: tuple[DataEntry, ...] = ()
         self._lines: frozenset[int] = frozenset()
-        """The first lines of the functions whose names for attributes are watched."""
+        """The first lines of the functions in which an attribute is watched."""
         self._targets: list[_Target] = []
         self._held: CodeType | None = None
         """The code of the innermost user frame when the watch began; debugpy may still replace its trace function."""

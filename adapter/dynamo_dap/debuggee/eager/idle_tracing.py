@@ -7,12 +7,12 @@ exceptions are reported to debugpy without tracing. debugpy traces other threads
 ``IdleTracing`` lives for one session. It runs on debugpy's own threads, and on the main thread when the agent passes on
 a step. The main thread's tracing is always changed on the main thread itself.
 
-debugpy's tracing is also off on any Python version, on the thread concerned:
+On every Python version, debugpy also does not trace
 
-- while Dynamo compiles: Dynamo is plain Python and takes twice as long when traced. While the program's own backend
-  runs, tracing is on if debugpy may stop there.
-- in generated code. Also, Dynamo does not compile debugpy's functions.
-- while torch is imported, which makes a million calls without user code.
+- a thread on which Dynamo compiles: Dynamo is plain Python and takes twice as long when traced. While the program's own
+  backend runs, debugpy traces the thread if it may stop there.
+- a thread that imports torch, which makes a million calls without user code.
+- generated code. Nor does Dynamo compile debugpy's functions.
 """
 
 from __future__ import annotations

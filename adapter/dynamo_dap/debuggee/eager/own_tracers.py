@@ -3,9 +3,9 @@
 A thread has only one trace function. This matters on Python 3.11 and older, since debugpy uses ``sys.monitoring`` on
 newer versions. debugpy replaces ``sys.settrace`` by a function that writes a warning to the program's stderr, and then
 no longer debugs that thread. This module writes to the user's console instead, once for each line that sets a trace
-function. When the program removes its function, it restores debugpy's. A trace function that C code sets is noticed
-only if the program also sets one for new threads, as coverage does. Runs on the thread that calls ``sys.settrace``.
-Lives as long as the process.
+function. When the program removes its function, this module restores debugpy's. A trace function that C code sets is
+noticed only if the program also sets one for new threads, as coverage does. Runs on the thread that calls
+``sys.settrace``. Lives as long as the process.
 """
 
 from __future__ import annotations

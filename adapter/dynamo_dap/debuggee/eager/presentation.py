@@ -77,7 +77,7 @@ class _EagerView(View):
     """Shows values in ordinary frames."""
 
     def value(self, value: object, expression: str | None = None) -> Value:
-        """Return a value in displayed form, or ``_LeftToDebugpy`` if debugpy is to show it."""
+        """Return a value in displayed form; ``_LeftToDebugpy`` lets debugpy show the value."""
         if _is_left_to_debugpy(value):
             return _LeftToDebugpy(self.text(value), object=value)
         return super().value(value, expression)
@@ -105,7 +105,7 @@ class Presentation(pydevd_variables.Presentation):
         self._marks_tensors = marks_tensors
 
     def data(self, variable: Any, context: str | None) -> dict[str, object] | None:
-        """Return the fields of a DAP variable that replace debugpy's; None if debugpy is to show the variable."""
+        """Return the fields of a DAP variable that replace debugpy's; None lets debugpy show the variable."""
         value = None if context == "clipboard" else self._value(variable)
         if value is None:
             return None
@@ -123,7 +123,7 @@ class Presentation(pydevd_variables.Presentation):
         return data
 
     def children(self, variable: Any) -> list[tuple[str, object, str | None]] | None:
-        """Return the name, object and expression of each requested child; None if debugpy is to show the children."""
+        """Return the name, object and expression of each requested child; None lets debugpy show the children."""
         value = self._value(variable)
         if value is None and runs_its_own_code(variable.value):
             value = View.value(_VIEW, variable.value, variable.evaluate_name)

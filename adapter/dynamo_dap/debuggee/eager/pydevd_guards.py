@@ -116,7 +116,7 @@ def _is_leaving(thread: threading.Thread) -> bool:
 
 
 def _trace_all_callers() -> None:
-    """Make debugpy trace all running frames when a breakpoint is set. It misses some while their stack changes."""
+    """Make debugpy trace all running frames when a breakpoint is set. It misses some if a stack changes meanwhile."""
     pydb_class = importlib.import_module("pydevd").PyDB
     trace_contexts = pydb_class.set_tracing_for_untraced_contexts
 

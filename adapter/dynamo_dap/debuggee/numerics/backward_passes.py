@@ -70,7 +70,7 @@ class KeptCall:
     states: list[Callable[[], None]]
     """These functions restore the random states and switches with which the call began."""
     output_gradients: weakref.ref[OutputGradients] | None = None
-    """Kept alive by the program's autograd graph, like this call."""
+    """Observes the outputs' gradients. The program's autograd graph keeps it alive, and so this call."""
     included: Sequence[frozenset[int]] = ()
     """Like ``OutputGradients.included``."""
     draws: bool = False

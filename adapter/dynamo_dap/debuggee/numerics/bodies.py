@@ -23,7 +23,7 @@ RunBody = Callable[[Any, tuple[object, ...]], object]
 
 @contextlib.contextmanager
 def with_bodies_run_by(module: GraphModule, run: RunBody) -> Iterator[None]:
-    """Let ``run`` execute the bodies of ``module``, which must be a copy of the debugger, not the program's graph."""
+    """Let ``run`` execute the bodies of ``module`` inside this context. ``module`` must not be the program's graph."""
     names = {node.target for node in module.graph.nodes if node.op == "get_attr" and "." not in node.target}
     bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
     with Swap() as swap:

@@ -40,7 +40,7 @@ _MAXIMUM_PASSES = 16
 Pass = tuple[GraphModule, tuple[object, ...]]
 """A body, and its operands in one run."""
 Differences = dict[Node, tuple[Difference, object]]
-"""The difference of each operation in a body when compiled, and its compiled result."""
+"""For each operation of a body, the difference between its compiled and its eager result, and the compiled result."""
 
 
 class ComparedBody:
@@ -78,7 +78,7 @@ class ComparedBody:
         return bodies if is_known else []
 
     def differences(self, backend: Callable[..., object]) -> Differences:
-        """Return, for each operation of the body, its difference when compiled, and its compiled result.
+        """Compare the body's operations; return no differences for an operator whose bodies are not compared.
 
         Raises:
             Exception: whatever the backend raises.

@@ -1,4 +1,4 @@
-"""Compares a call's compiled graph with Dynamo's graph line by line, and reports it: for ``mismatch`` and commands.
+"""Compares a compiled graph with Dynamo's graph, and makes the reports for the filter ``mismatch`` and commands.
 
 Runs on the thread that makes the call, right after the call. Gradients are compared on the thread of the backward pass.
 """
@@ -64,7 +64,7 @@ from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
-"""The maximum number of stored values that differ to look at."""
+"""The maximum number of differing stored values that are examined."""
 _DYNAMOS = "eager"
 """The name of Dynamo's own trace among the stages of ``bisect``."""
 
@@ -122,7 +122,7 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
 
 
 def compared_if_valid(call: GraphCall, cached_call: CachedCall) -> Comparison | NotValid:
-    """Like ``compared``, but return the reason if the call's cache entry is not valid for it.
+    """Return the result of ``compared``, or the reason why the call's cache entry is not valid for the call.
 
     Raises:
         CallsDifferByChance: see ``compared``.
@@ -413,7 +413,7 @@ def body_of_missing_exception(call: GraphCall, cached_call: CachedCall, found: E
     """Return the report on a compiled call that returned, though an operation of its graph raises in eager.
 
     Raises:
-        NoRealValue: it is not proven that the function raises the same exception as ordinary Python.
+        NoRealValue: it is not proven that ordinary Python raises the exception, too.
     """
     try:
         in_python = problem_in_python(cached_call, call.kept.random)
@@ -537,7 +537,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
         line.dynamo = _deviation(fault.difference)
     at_fault = None if fault is None else lines.get(line_at_fault(fault) or ("", 0))
     if fault is not None and at_fault is not None and not _is_any_different(at_fault):
-        # The line's values are right, but what it writes to memory, strides, sharing or gradients differ.
+        # The line's values are right. The difference is in written memory, strides, shared memory or gradients.
         at_fault.compiled = replace(_deviation(fault.difference), same=False)
     return list(lines.values())
 

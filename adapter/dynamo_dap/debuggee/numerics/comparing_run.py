@@ -69,7 +69,7 @@ from dynamo_dap.protocol.comparisons import GRADIENTS, RUNNING, ComparisonBody
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
-"""The steps of a compile that reports name as the cause of a failure; for other steps they name the backend."""
+"""If one of these steps of a compile fails, the report names the step; otherwise it names the backend."""
 _MAXIMUM_PASSES = 4
 """The maximum number of backward passes through one call that are compared."""
 _MAXIMUM_AWAITED = 64

@@ -221,7 +221,7 @@ class Fault:
     operator: str | None = None
     """What a custom operator does wrong, if it is the cause."""
     stored: StoredDifference | None = None
-    """The value that Dynamo's code stores wrong, if no value in the graph differs."""
+    """The wrong value that Dynamo's code stores, if no value in the graph differs."""
     visit: int = 1
     """The number of the visit in which ``line`` stores the value: a loop repeats lines."""
     written: str | None = None
@@ -376,7 +376,7 @@ class Comparison:
         return None
 
     def fault_of_operator(self) -> Fault | None:
-        """Return the first custom operator that breaks its declaration."""
+        """Return the fault of the first custom operator that breaks its declaration, if any."""
         for node, found in self.reference.operator_faults.items():
             return Fault(node, self.worst, found.stage, self.reference.values.get(node), operator=found.text)
         return None

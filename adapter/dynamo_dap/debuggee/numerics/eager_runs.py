@@ -60,7 +60,7 @@ _RESUME = "__resume_at"
 _UNUSUAL = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 _Answer = Callable[[Callable[[], object]], None]
-"""Computes an answer in the fork, sends it, and ends the fork."""
+"""Calls a function in the fork, sends the result as the fork's answer, and ends the fork."""
 Line = tuple[str, int]
 """File and line."""
 
@@ -504,7 +504,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
         if node not in reference.values and node not in reference.several:
             continue
         if is_higher_order(node) or node in reference.visible.inside:
-            continue  # Python runs the lines inside it instead
+            continue  # Python runs the lines inside the operator or transform
         values = reference.several[node] if node in reference.several else [reference.values[node]]
         places = [place for place, _ in places_of(node) if not is_passed_over(place.path)]
         for groups, group in ((own, places[:1]), (called, places[1:])):

@@ -77,7 +77,7 @@ class TakenResult:
 
     @classmethod
     def of(cls, node: Node, results: Mapping[Node, object], *, is_random: bool) -> TakenResult:
-        """Return the result that ``node`` gave."""
+        """Take the result of ``node`` from the call's run."""
         value = results[node]
         if not is_visible(value):
             return cls(None, None, is_random)
@@ -186,7 +186,7 @@ class ExactRuns(_Runs):
         self._body = body
 
     def in_body(self, module: GraphModule, dtypes: Mapping[str, object]) -> ExactRuns:
-        """Return the runs for results in ``module``, the body of an operator; ``dtypes`` has those of its nodes."""
+        """Return the runs for ``module``, the body of an operator; ``dtypes`` has the dtypes of its results."""
         return ExactRuns(self._graph, self._dtypes, self._taken, ExactBody(module, dtypes), self.problems)
 
     def _run(self, seed: int | None) -> ExactRun:

@@ -286,9 +286,9 @@ class GradientRun:
     ) -> None:
         """Run the graph; ``states`` restore the random states and switches with which the call began.
 
-        ``arrived`` are the outputs' gradients. If the program computes one output from another under autograd, the
-        gradient of the latter contains that of the former; ``included`` says which. Outputs of one graph are so
-        related if they are views, or if the backend ("eager") runs the graph's operations under autograd.
+        ``arrived`` has the outputs' gradients. If the program's autograd graph computes output B from output A, the
+        gradient of A contains that of B, and ``included`` has B for A. That happens if B is a view of A, or if the
+        backend runs the graph's operations under autograd, as "eager" does.
 
         ``ran`` and ``ran_in_body`` are called with each node that has run, and the results so far.
 

@@ -62,7 +62,7 @@ def ladder(backend: object, is_right: Callable[[Callable[..., object]], bool]) -
     judged = []
     for stage, earlier in stages_before(backend):
         right: bool | None = None
-        # A stage that raises is neither right nor wrong; the next one includes it.
+        # A stage that raises is not judged; the next stage includes it.
         with contextlib.suppress(Exception):
             right = is_right(earlier)
         judged.append(JudgedStage(_BISECTED[stage], right))

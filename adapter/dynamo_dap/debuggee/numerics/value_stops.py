@@ -101,7 +101,7 @@ class StopTrace(Protocol):
     """Holds the thread at a traced function's present line."""
 
     def __call__(self, frame: TracedFrame, raised: RaisedException, *, names: dict[str, object]) -> None:
-        """Stop; ``names`` can be used in the debug console."""
+        """Hold the thread; the debug console can use ``names``."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class ValueStops(CallObserver, CompileObserver):
         """Blame the stage that loses an exception, at the operation that raises it in eager.
 
         Raises:
-            NoRealValue: it is not proven that the function raises the same exception as ordinary Python.
+            NoRealValue: it is not proven that ordinary Python raises the exception, too.
         """
         body = self._host.comparison = body_of_missing_exception(call, cached_call, found)
         names: dict[str, object] = {"__difference__": math.inf, "__stage__": body.stage}
