@@ -20,18 +20,21 @@ from tests.benchmarks.table import number
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "figures.md"
 _HEAD = """# Figures
 
-This page shows the debugger's cost and response times. `make bench` measures each row and its baseline alternately, in
-one run, and also writes `bench.json`. A figure without a unit is a ratio; *plain* is the program without a debugger.
-Half of the measurements lie between the *quartiles*. Below the table are notes on each figure that misses its target.
-`make bench ARGUMENTS=NAME` measures one row or group. `python -m tests.benchmarks.page bench.json` writes this page.
+This page shows the debugger's cost and response times. `make bench` measures each row and its baseline alternately in
+one run, and also writes `bench.json`. `make bench ARGUMENTS=NAME` measures one row or group.
+`python -m tests.benchmarks.page bench.json` writes this page.
+
+- A figure without a unit is a ratio. *Plain* is the program without a debugger.
+- Half of the measurements lie between the *quartiles*.
+- Below the table are notes on each figure that misses its target.
 """
 
 
 def page(bodies: Sequence[dict[str, Any]]) -> str:
-    """Return the page; of a row in several of ``bodies``, oldest first, the newest holds.
+    """Return the page. ``bodies`` are ordered from the oldest; if several have a row, the newest one counts.
 
     Raises:
-        ValueError: one of them is of a quick run.
+        ValueError: one of the results comes from a quick run.
     """
     if any(body["quick"] for body in bodies):
         raise ValueError("a quick run gives no figures to quote")

@@ -1,8 +1,8 @@
-"""The rows of ``make bench``: what each has to be, and how it is measured. ``table`` runs a group of them in a process.
+"""The rows of ``make bench``: their targets and how to measure them. ``table`` runs each group of rows in a process.
 
-Programs take turns in one run, so that whatever else the machine does falls on all alike; where a peer does the same
-work, it takes its turn, too. Servers and programs are real, launched with the default options but for those that a row
-is about.
+Programs take turns in one run, so that other load of the machine affects all of them alike. Other debuggers that can do
+the same work take their turns, too. Servers and programs are real, and have the default options, except for the options
+that a row measures.
 """
 
 from __future__ import annotations
@@ -45,69 +45,71 @@ from tests.eager.peer import Peer
 
 PROGRAMS = Path(__file__).with_name("programs")
 DEFAULTS: dict[str, Any] = {"eager": True, "mode": "both"}
-"""The launch options that ``DebuggedProgram`` has others of."""
+"""The default launch options for which ``DebuggedProgram`` has other values."""
 LLAMA = "Llama"
 LAYERS = (1, 4, 16, 64)
 COUNTS = (1, 100, 10_000)
 
 _TRIED = {
     "first-stop.plain": (
-        "Our server replaces debugpy's adapter process. The rest is starting Python twice, and importing debugpy in "
-        "the program."
+        "The server already replaces debugpy's adapter process. The remaining time goes into starting Python twice, "
+        "and into importing debugpy in the program."
     ),
     "first-stop.traced": (
-        "Imports of modules that are not the user's run untraced, unless a breakpoint lies in them. The rest is "
-        "importing debugpy and fetching variables."
+        "Modules outside of the user's code are imported untraced, unless they have a breakpoint. The remaining time "
+        "goes into importing debugpy and fetching variables."
     ),
     "encoder.elsewhere": (
-        "Lines are looked up only in files with breakpoints. The rest is the history for steps back (`travel.log`)."
+        "Lines are looked up only in files with breakpoints. The remaining cost is the history for steps back "
+        "(`travel.log`)."
     ),
     "encoder.false": (
         "A condition is compiled once. A comparison of plain constants runs without the protection that other "
-        "evaluations need. The rest is the history (`travel.log`)."
+        "evaluations need. The remaining cost is the history (`travel.log`)."
     ),
     "breaks.record": (
-        "Each compile is read once, and the texts of guards are written once. A compile takes about 35 ms here; 1.3 "
-        "ms of that remain: 0.3 for the text of generated code, 0.3 for writing the file, 0.2 for the graph, and 0.2 "
-        "for the traced lines and values."
+        "Each compile is read once, and the texts of guards are written once. A compile takes about 35 ms here. The "
+        "record adds 1.3 ms: 0.3 for the text of generated code, 0.3 for writing the file, 0.2 for the graph, 0.2 for "
+        "the traced lines and values, and smaller parts."
     ),
     "breaks.session": (
-        "The server notifies a client of changed compiles only once until it asks for them. The rest is the record, "
-        "and the history (`travel.log`)."
+        "The server sends a client one message about changed compiles, and the next one only after the client has "
+        "asked for them. The remaining cost is the record (`breaks.record`) and the history (`travel.log`)."
     ),
     "breaks.condition": (
         "Generated code is disassembled only if a breakpoint can stop in it. Guarded objects are looked up in "
-        "modules, not searched for. The rest is the record (`breaks.record`), the history (`travel.log`), and "
-        "Python's trace function, which sees torch's calls before and after a compile, but not those within it."
+        "modules, not searched for. The remaining cost is the record (`breaks.record`), the history (`travel.log`), "
+        "and Python's trace function, which runs for torch's calls before and after a compile."
     ),
-    "breaks.compile-time": "The rest is the record, and the history (`travel.log`).",
+    "breaks.compile-time": "The remaining cost is the record (`breaks.record`) and the history (`travel.log`).",
     "calls.elsewhere": (
-        "Once a call is known to have no breakpoint, it is only counted. The rest is a Python function that torch "
-        "calls before it runs generated code."
+        "Once a call is known to have no breakpoint, the debugger only counts it. The remaining cost is one Python "
+        "function, which torch calls before it runs generated code."
     ),
-    "calls.nan": "Each output needs one reduction, which is the remaining cost.",
+    "calls.nan": "The remaining cost is one reduction for each output, which the filter needs.",
     "steps.generated-p99": (
         "Generated code is described at its first stop, and the description is kept. Scopes are counted without their "
-        "values. The slow steps are the first in a piece of code (3 ms for its listing) and the one over the first "
-        "call of a function that torch wraps by `disable` (1 ms without a debugger)."
+        "values. Two steps are slow: the first in a piece of code, which makes its listing (3 ms), and the step over "
+        "the first call of a function that torch wraps with `disable` (1 ms without a debugger)."
     ),
     "instructions.stepped": (
-        "Facts about a code object are cached by offset. The rest is one event per instruction, handled in Python. It "
-        "takes 3 µs: 0.4 for the program with an empty trace function, and most of the rest for this row's condition."
+        "Facts about a code object are cached by offset. The remaining cost is one event per instruction, handled in "
+        "Python. It takes 3 µs: 0.4 for the program with an empty trace function, and most of the rest for this row's "
+        "condition."
     ),
     "opening.names": "Values and texts are made only for the requested page.",
     "flat.breakpoints": (
-        "Lines are looked up by file. With 100 breakpoints the ratio is the same: the cost does not grow with their "
-        "number."
+        "Lines are looked up by file. The ratio is the same with 100 breakpoints, so the cost does not grow with "
+        "their number."
     ),
     "travel.log": (
         "Most instructions store only themselves, data lies in flat lists, and functions that have ended share their "
-        "unused parts. Recording statements only was tried and helped little (1.14 instead of 1.17). Most of the cost "
-        "is that functions, values and changes stay alive for the garbage collector. One more full collection in a "
-        "trace raises the measurements by a fifth."
+        "unused parts. Recording only statements helped little (1.14 instead of 1.17). Most of the cost comes from "
+        "the garbage collector, because functions, values and changes stay alive. One more full collection in a trace "
+        "raises the measurements by a fifth."
     ),
 }
-"""What was done where a target is missed, and what is left."""
+"""What was done for figures that miss their target, and what causes the remaining cost."""
 
 _ROWS = (
     Row("first-stop.plain", "time to the first stop without torch, relative to debugpy's adapter", "", 0.4),
@@ -115,11 +117,11 @@ _ROWS = (
     Row("encoder.idle", "compile of a 12-layer encoder without breakpoints, relative to plain", "", 1.02),
     Row("encoder.record", "compile of the encoder while recording, relative to plain", "", 1.03),
     Row("encoder.elsewhere", "compile of the encoder with 200 breakpoints elsewhere, relative to plain", "", 1.05),
-    Row("encoder.false", "compile of the encoder with 200 false conditions in it, relative to plain", "", 1.3),
+    Row("encoder.false", "compile of the encoder with 200 false conditions in its code, relative to plain", "", 1.3),
     Row("breaks.record", "40 functions with 80 graph breaks under dynamo-dap run, relative to plain", "", 1.03),
-    Row("breaks.session", "these functions in a default session, relative to plain", "", 1.05),
-    Row("breaks.condition", "these functions with a breakpoint whose condition is false, relative to plain", "", 1.1),
-    Row("breaks.compile-time", "these functions with it in mode compile-time, relative to plain", "", 1.05),
+    Row("breaks.session", "these 40 functions in a default session, relative to plain", "", 1.05),
+    Row("breaks.condition", "these 40 functions with a false condition, relative to plain", "", 1.1),
+    Row("breaks.compile-time", "the same with this breakpoint in mode compile-time, relative to plain", "", 1.05),
     Row("calls.idle", "compiled calls without breakpoints, relative to plain", "", 1.01),
     Row("calls.elsewhere", "compiled calls with a breakpoint elsewhere, relative to plain", "", 1.02),
     Row("calls.nan", "calls of about 10 ms with the exception filter nan, relative to plain", "", 1.02),
@@ -164,7 +166,7 @@ _ROWS = (
     Row("watched.step", "a training step while an attribute of its model is watched, relative to plain", "", 1.2),
     Row("forecast.entries", "a forecast of 129 sizes with 20 cache entries", "s", 2.0),
     Row("profile.cost", "a program under dynamo-dap profile, relative to plain", ""),
-    Row("profile.reported", "the profiler's own cost, as it reports it, as a share of the process's time", "%", 5.0),
+    Row("profile.reported", "the cost that the profiler reports for itself, as a share of process time", "%", 5.0),
 )
 ROWS = tuple(replace(row, tried=_TRIED.get(row.key, "")) for row in _ROWS)
 
