@@ -1,4 +1,4 @@
-/** What an assistant debugs is an ordinary session for the user, who sees it stop and may step in it. */
+/** A program that an assistant debugs is an ordinary session for the user, who sees its stops and can step. */
 
 import { statSync } from "node:fs";
 import { dirname } from "node:path";
@@ -18,7 +18,7 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
     await vscode.command("torch.compile: Show MCP Server Configuration");
     let configuration = "";
     await expect(async () => {
-        // Its lines are made one by one.
+        // The editor renders the lines one by one.
         configuration = await editor.text();
         expect(JSON.parse(configuration)).toHaveProperty("mcpServers");
     }, "the configuration is shown").toPass({ timeout: 20_000 });
@@ -35,7 +35,7 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
         await expect(compiles.row("Compiles", "compute")).toBeVisible();
         await picture("assistant");
 
-        // The user steps, and the assistant gets a report; the assistant steps, and the user sees it.
+        // The assistant gets a report of the user's step, and the user sees the assistant's step.
         await debug.press("F10");
         await debug.waitForStop(at("scale", FILE, helper + 1));
         const looked = await assistant.ask("debug_evaluate", { expression: "factor" });
@@ -43,7 +43,7 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
         const stepped = await assistant.ask("debug_go", { how: "out" });
         expect(stepped.data).toMatchObject({ function: "compute" });
         await debug.waitForStop(at("compute", FILE, stepped.data?.line ?? 0));
-        // The user's own breakpoint is one for both.
+        // The user's own breakpoint stops for both.
         await debug.press("F5");
         await debug.waitForStop(at("compute", FILE, total));
         expect((await assistant.ask("wait")).data).toMatchObject({ state: "stopped", line: total });

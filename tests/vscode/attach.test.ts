@@ -1,4 +1,4 @@
-/** Attaching to a program that listens, and leaving it. */
+/** Attaches to a program that listens, and disconnects. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -39,7 +39,7 @@ test("attach stops in a running program; disconnect lets it run on", async ({ vs
 
 /** Starts the program, and returns it with its port once it listens. */
 async function listening(workspace: Workspace, environment: NodeJS.ProcessEnv): Promise<[ChildProcess, number]> {
-    // The program leaves its access token where the debugger of the same user looks for it.
+    // The program writes its access token to the folder in which the same user's debugger looks for it.
     const env = { ...process.env, ...environment };
     const program = spawn(python(), [FILE], { cwd: workspace.folder, env, stdio: ["ignore", "pipe", "inherit"] });
     const timer = setTimeout(() => program.kill("SIGKILL"), START_MILLISECONDS);

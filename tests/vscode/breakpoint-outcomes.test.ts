@@ -1,4 +1,4 @@
-/** Outcomes of breakpoints: "Diagnose Breakpoint", those that never stopped, and "Save Diagnostic Logs". */
+/** Outcomes of breakpoints: "Diagnose Breakpoint", the list of those that never stopped, and "Save Diagnostic Logs". */
 
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,7 +22,7 @@ def never_called(x):
 print(used(torch.ones(2)).sum())
 `;
 
-test("breakpoints that never stopped are named at the end, and the logs of it are saved", async ({ vscode, workspace, picture }) => {
+test("breakpoints that never stopped are listed at the end, and the session's logs are saved", async ({ vscode, workspace, picture }) => {
     const { debug, editor, page } = vscode;
     await workspace.write("partly.py", PROGRAM);
     await vscode.openFile("partly.py");
@@ -73,7 +73,7 @@ test.describe("outcomes of breakpoints", () => {
     };
     const lines = (outcomes: BreakpointOutcomes): number[] => outcomes.neverStopped().map(({ line }) => line);
 
-    test("those with a condition or a message may have been reached", () => {
+    test("a breakpoint with a condition or a message may have been reached", () => {
         const selective = [{ line: 1, condition: "x" }, { line: 2, hitCondition: "3" }, { line: 3, logMessage: "m" }, { line: 4, condition: "" }];
         const outcomes = made(selective, []);
         expect(lines(outcomes)).toEqual([4]);
@@ -81,7 +81,7 @@ test.describe("outcomes of breakpoints", () => {
         expect(lines(outcomes), "its reason is known").toEqual([1, 4]);
     });
 
-    test("a stop counts, also of breakpoints that are set again, and a step that ends there", () => {
+    test("a stop counts, also after the breakpoint is set again, and so does a step that ends there", () => {
         const outcomes = made([{ line: 1 }, { line: 2 }, { line: 3 }], [{ id: 7, verified: true }, { id: 8, verified: true }, { id: 9, verified: false, message: "why" }]);
         event(outcomes, "stopped", { reason: "breakpoint", hitBreakpointIds: [7] });
         outcomes.answer({ seq: 9, type: "response", command: "stackTrace", success: true, body: { stackFrames: [{ line: 2, source: { path: PATH } }] } } as never);

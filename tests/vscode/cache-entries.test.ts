@@ -1,4 +1,4 @@
-/** The view "Cache": torch's cache entries of each function, and forgetting them. */
+/** The view "Cache": lists torch's cache entries of each function, and removes them. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";

@@ -1,4 +1,4 @@
-/** A program's child processes are debugged in sessions of their own, below their parent's. */
+/** Each child process of a program has its own session, below the session of its parent. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";

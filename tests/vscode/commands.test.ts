@@ -1,4 +1,4 @@
-/** The commands of the palette that need no session, and the links over models and tests. */
+/** The palette's commands that need no session, and the links over models and tests. */
 
 import type { Locator } from "@playwright/test";
 import { readdir } from "node:fs/promises";
@@ -6,7 +6,7 @@ import { join } from "node:path";
 
 import { expect, test } from "./harness/test.js";
 
-/** The language server starts with the window, beside everything else. */
+/** The language server starts with the window, and may be slow. */
 const LATE = { timeout: 150_000 };
 
 test("a run of the file is recorded, and its report is a page in an editor", async ({ vscode, picture }) => {
@@ -57,7 +57,7 @@ test("a run of the file is profiled: a flame chart that leads to lines, and VS C
     await chart.locator("#details a").click();
     await expect(page.locator(".tab.active", { hasText: "graph_break.py" })).toBeVisible();
     await expect(editor.area.locator(".view-line", { hasText: "train_step" }).first()).toBeVisible();
-    // Not as text: VS Code has an editor of its own for it.
+    // VS Code opens a profile in its own editor, not as text.
     await vscode.openFile("graph_break.py");
     await vscode.command("torch.compile: Profile This File");
     await told.getByRole("button", { name: "Open the Table" }).click(LATE);
@@ -96,7 +96,7 @@ test("the link over a test of pytest debugs that test alone", async ({ vscode, w
     lines.push("def test_other():", "    raise AssertionError('not asked for')", "", "", "class TestDouble:", "    def test_doubles(self):");
     lines.push("        assert double(torch.ones(2)).sum() == 4", "");
     await workspace.write("test_double.py", lines.join("\n"));
-    // The fixtures lie below a project with a configuration of its own.
+    // Without this file, pytest would use the configuration of the repository around the workspace.
     await workspace.write("pytest.ini", "[pytest]\n");
     await vscode.openFile("test_double.py");
     await editor.setBreakpoint(6);

@@ -1,4 +1,4 @@
-/** "Compare Two Runs…" runs `dynamo-dap diff`, and opens a difference in a diff editor beside the user's line. */
+/** "Compare Two Runs…" runs `dynamo-dap diff`, and opens a difference in a diff editor next to the user's line. */
 
 import { expect, test } from "./harness/test.js";
 

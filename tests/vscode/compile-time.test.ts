@@ -1,4 +1,4 @@
-/** Stopping while Dynamo traces, in VS Code's own surfaces. */
+/** Stops while Dynamo traces, as VS Code shows them. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
@@ -26,9 +26,9 @@ test("a breakpoint by gutter click shows symbolic locals; steps continue from th
     await expect.poll(() => vscode.editor.lineText(first), "the shape at the end of the line").toContain("z: f32[3, 4]");
     await debug.foldPane("Watch", false);
     await expect(async () => {
-        // The pane is made anew shortly after the stop, and what was just opened may be closed then.
+        // VS Code rebuilds the pane shortly after the stop, which may close rows that were just opened.
         await debug.expand("z =");
-        // How high the pane is depends on what VS Code gave its neighbours.
+        // The height of the pane varies, so the row may have to be scrolled to.
         await expect(await debug.reveal("variables", "dtype =")).toContainText("float32", { timeout: 3000 });
     }).toPass({ timeout: 45_000 });
     await picture("compile-time");
@@ -38,17 +38,17 @@ test("a breakpoint by gutter click shows symbolic locals; steps continue from th
     await debug.press("F11");
     await debug.waitForStop(at("scale", FILE, await workspace.line(FILE, "in_helper")));
     await debug.press("Shift+F11");
-    // Back in the line of the call: what it returned is not stored yet.
+    // Back in the line of the call: its result is not assigned yet.
     await debug.waitForStop(at("compute", FILE, await workspace.line(FILE, "call")));
     await debug.press("F10");
     await debug.waitForStop(at("compute", FILE, await workspace.line(FILE, "after_call")));
     await debug.press("F5");
 
-    // The second call comes from the cache, and stops all the same.
+    // The second call is a cache hit, and stops, too.
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
     await debug.waitForStop(at("compute", FILE, first));
     await expect(debug.consoleRows().filter({ hasText: "result 87" }).first()).toBeVisible();
-    // What the stop before has shown goes when VS Code has the new values.
+    // Rows of the previous stop disappear when VS Code has the new values.
     await expect(debug.row("variables", "z =")).toHaveCount(0);
     await expect(debug.row("variables", "x =")).toContainText("Tensor f32[3, 4]");
     await picture("cached-call");
@@ -89,7 +89,7 @@ test("hovers, watches and the Debug Console evaluate; the graph so far is a docu
     await expect((await debug.evaluate("ctx.print_graph()")).filter({ hasText: "l_x_ + l_y_" }).first()).toBeVisible();
 });
 
-test("values stand at the ends of the lines that gave them, and of no earlier ones", async ({ vscode, workspace, picture }) => {
+test("values stand at the ends of the lines that set them, and not at earlier lines", async ({ vscode, workspace, picture }) => {
     const { debug, editor } = vscode;
     const lines = ["import torch", "", "", "@torch.compile(backend='eager')", "def attend(x):", "    q, k, v = x.chunk(3, dim=-1)"];
     lines.push("    q = q.view(4, 15, 4, 8).transpose(1, 2)", "    return (q.sum() + k.sum() + v.sum()).relu()", "", "");

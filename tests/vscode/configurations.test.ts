@@ -1,4 +1,4 @@
-/** Starting: with and without launch.json, from the editor's buttons, and what is said when it cannot start. */
+/** Starts with and without launch.json and from the editor's buttons, and the messages if a start fails. */
 
 import { mkdir, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
@@ -118,7 +118,7 @@ test("launch.json offers ready-made configurations as snippets", async ({ vscode
     await expect.poll(() => vscode.debug.texts("call-stack")).toContainEqual(expect.stringMatching(/^main basic.py /));
 });
 
-test("a wrong option is told before anything starts", async ({ vscode, workspace }) => {
+test("a wrong option is reported before anything starts", async ({ vscode, workspace }) => {
     await workspace.write(".vscode/launch.json", launchJson({ mode: "tracing", program: "nowhere/at/all.py" }));
     await vscode.openFile("basic.py");
     await vscode.startDebugging();
@@ -127,7 +127,7 @@ test("a wrong option is told before anything starts", async ({ vscode, workspace
     await expect(dialog.getByRole("button", { name: "Open 'launch.json'" })).toBeVisible();
 });
 
-test("a program that does not exist is told", async ({ vscode, workspace }) => {
+test("a missing program is reported", async ({ vscode, workspace }) => {
     await workspace.write(".vscode/launch.json", launchJson({ program: "${workspaceFolder}/missing.py" }));
     await vscode.openFile("basic.py");
     await vscode.startDebugging();
@@ -160,7 +160,7 @@ test("an environment without dynamo-dap is offered an installation", async ({ vs
     await rm(environment, { recursive: true, force: true });
     await mkdir(cache, { recursive: true });
     await run(python(), ["-m", "venv", "--without-pip", environment]);
-    // "-I": what PYTHONPATH names is not in that environment.
+    // With "-I", Python ignores PYTHONPATH.
     const changes = { python: [join(environment, "bin/python"), "-I"] };
     await workspace.write(".vscode/launch.json", launchJson(changes));
     await vscode.openFile("basic.py");

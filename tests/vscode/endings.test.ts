@@ -1,4 +1,4 @@
-/** How programs end, and what VS Code shows of it. */
+/** The ends of programs, as VS Code shows them. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
@@ -12,7 +12,7 @@ test("a program that runs to its end leaves its output in the Debug Console", as
     await expect(vscode.page.locator(".notification-toast")).toHaveCount(0);
 });
 
-test("an uncaught exception stops where it is raised, and ends with its traceback alone", async ({ vscode, workspace, picture }) => {
+test("an uncaught exception stops where it is raised, and ends with only its traceback", async ({ vscode, workspace, picture }) => {
     const file = "endings/raises.py";
     await vscode.openFile(file);
     await vscode.startDebugging();
@@ -35,7 +35,7 @@ test("a crash of the process is named", async ({ vscode, picture }) => {
     await picture("crash");
 });
 
-test("a program that does not parse is told with its line", async ({ vscode }) => {
+test("a syntax error is reported with its line", async ({ vscode }) => {
     await vscode.openFile("broken/does_not_parse.py");
     await vscode.startDebugging();
     await vscode.debug.waitForEnd();
@@ -50,16 +50,16 @@ test("the program runs in a terminal when asked to", async ({ vscode, workspace 
     await vscode.debug.waitForEnd();
 });
 
-test("a program that runs on is paused, goes on, and ends by the stop button", { tag: "@core" }, async ({ vscode, workspace }) => {
+test("a running program is paused, continues, and ends by the stop button", { tag: "@core" }, async ({ vscode, workspace }) => {
     const { debug, page } = vscode;
     const file = "endings/runs_on.py";
     await vscode.openFile(file);
     await vscode.startDebugging();
     await expect(debug.consoleRows().first(), "the program's first output").toBeVisible({ timeout: 60_000 });
-    // The button: the key moves the focus until VS Code knows that the program runs.
+    // Not the key: it moves the focus until VS Code knows that the program runs.
     const pause = page.locator(".part.sidebar .codicon-debug-pause:not(.disabled)");
     await expect(async () => {
-        // VS Code ignores the button until it has asked for the threads, and shows nothing of that.
+        // VS Code ignores the button until it has requested the threads, and does not show when.
         await pause.click({ timeout: 2000 });
         await expect(page.locator(".part.sidebar .codicon-debug-continue")).toBeVisible({ timeout: 5000 });
     }, "the program is paused").toPass({ timeout: 30_000 });

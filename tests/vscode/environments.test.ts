@@ -1,4 +1,4 @@
-/** Environments without the Python extension: which one is found, and what happens when the package cannot be installed. */
+/** Without the Python extension: which environment is found, and what happens if the installation fails. */
 
 import type { Locator } from "@playwright/test";
 import { appendFile, mkdir, readdir, rm, symlink } from "node:fs/promises";
@@ -34,7 +34,7 @@ function failure({ page }: Workbench): Locator {
 
 for (const name of [".conda", "venv"]) {
     test(`the environment ${name} of the workspace is found: it has torch`, async ({ vscode, workspace }) => {
-        // The first that is looked for has no torch.
+        // The environment that is tried first has no torch.
         await run(python(), ["-m", "venv", "--without-pip", join(workspace.folder, ".venv")]);
         await symlink(dirname(dirname(python())), join(workspace.folder, name));
         await start(vscode, workspace);
@@ -42,7 +42,7 @@ for (const name of [".conda", "venv"]) {
     });
 }
 
-test("an externally managed environment: why it fails, and three ways on", async ({ vscode, workspace, picture }) => {
+test("an externally managed environment: the reason of the failure, and three alternatives", async ({ vscode, workspace, picture }) => {
     const environment = join(workspace.folder, "managed");
     await makeEnvironment(environment);
     await manageExternally(environment);
@@ -63,7 +63,7 @@ test("an externally managed environment: why it fails, and three ways on", async
     await expect.poll(() => readdir(join(workspace.folder, ".venv")).catch(() => [])).toContain("bin");
 });
 
-test("Install It Now of the Welcome page installs by uv into an environment of uv, and is ticked", async ({ vscode, workspace, server, picture }) => {
+test("Install It Now on the Welcome page installs with uv into an environment of uv, and is ticked", async ({ vscode, workspace, server, picture }) => {
     const tools = join(cache, "uv");
     await rm(tools, { recursive: true, force: true });
     await mkdir(cache, { recursive: true });
@@ -94,7 +94,7 @@ test("Install It Now of the Welcome page installs by uv into an environment of u
     await vscode.debug.waitForStop(at("compute", "basic.py", await workspace.line("basic.py", "first")));
 });
 
-/** As the Python of a Linux distribution: pip refuses to install into it. */
+/** Marks an environment like the Python of a Linux distribution, into which pip refuses to install. */
 async function manageExternally(environment: string): Promise<void> {
     const [version = ""] = await readdir(join(environment, "lib"));
     const library = join(environment, "lib", version);

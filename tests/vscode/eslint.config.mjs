@@ -13,7 +13,7 @@ export default tseslint.config(
             "max-lines": ["error", 200],
             complexity: ["error", 12],
             eqeqeq: "error",
-            // Playwright's fixtures say what they need by a pattern, which may be empty.
+            // Playwright reads the needed fixtures from the parameter's pattern, which may be empty.
             "no-empty-pattern": "off",
             "@typescript-eslint/explicit-function-return-type": "error",
             "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],

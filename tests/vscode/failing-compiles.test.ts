@@ -1,4 +1,4 @@
-/** A compile that fails: the stage at fault and the least that fails, by commands and by a click in a debug session. */
+/** Failing compiles: finds the wrong stage and the smallest failing graph, by commands and from a debug session. */
 
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -41,7 +41,7 @@ def f(x):
 f(torch.randn(4))
 `;
 
-test("the stage that is wrong is found, and its line is a click away", async ({ vscode, workspace, picture }) => {
+test("bisect finds the wrong stage, and its line is one click away", async ({ vscode, workspace, picture }) => {
     test.setTimeout(4 * 60_000);
     const { editor, page } = vscode;
     const told = (text: string): Locator => page.locator(".notification-toast", { hasText: text });
@@ -63,7 +63,7 @@ test("the stage that is wrong is found, and its line is a click away", async ({ 
     await expect(editor.area.locator(".view-line", { hasText: "silu(y)" })).toBeVisible();
 });
 
-test("a failure of the backend is minified by one click, and the result is debugged", async ({ vscode, workspace, picture }) => {
+test("one click minifies a backend failure, and the result is debugged", async ({ vscode, workspace, picture }) => {
     test.setTimeout(5 * 60_000);
     const { debug, page } = vscode;
     const told = (text: string): Locator => page.locator(".notification-toast", { hasText: text });

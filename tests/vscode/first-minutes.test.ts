@@ -1,6 +1,6 @@
 /**
- * The first minutes of a new user: nothing is set, there is no launch.json, and no Python extension. Each task is done in
- * at most five gestures. Runs in the oldest and in the newest VS Code.
+ * The first minutes of a new user, without settings, launch.json or the Python extension. Each task takes at most five
+ * gestures. Runs in the oldest and in the newest VS Code.
  */
 
 import { at } from "./harness/debug-panes.js";
@@ -24,7 +24,7 @@ test("a recompile says which value changed and what to do", async ({ gestures, v
     const { debug, editor, page } = vscode;
     await workspace.write("steps.py", STEPS);
     await gestures.do("open the file", () => vscode.openFile("steps.py"));
-    // VS Code shows the filters from the first session on.
+    // VS Code shows the filters only after the first session has begun.
     await gestures.do("click left of the first line", () => editor.clickBreakpoint(3));
     await gestures.do("F5", () => vscode.startDebugging());
     await debug.waitForStop(at("<module>", "steps.py", 3));
@@ -39,12 +39,12 @@ test("a recompile says which value changed and what to do", async ({ gestures, v
     const link = widget.locator("a", { hasText: `steps.py:${line}` });
     await expect(link, "the guard's line is a link").toBeVisible();
     await picture(`first-recompile-${project.name}`);
-    // VS Code asks for the key at each link of this widget.
+    // In this widget, VS Code opens links only with this key.
     await link.click({ modifiers: ["Control"] });
     await expect(page.locator(".statusbar"), "the link opens the line").toContainText(`Ln ${line},`);
 });
 
-test("of a session, only the program's own port is offered for forwarding", async ({ gestures, vscode, workspace }) => {
+test("VS Code offers only the program's own port for forwarding", async ({ gestures, vscode, workspace }) => {
     const { debug, editor, page } = vscode;
     await workspace.write("served.py", SERVED);
     await gestures.do("open the file", () => vscode.openFile("served.py"));
@@ -58,7 +58,7 @@ test("of a session, only the program's own port is offered for forwarding", asyn
     await expect(rows).toHaveCount(1);
 });
 
-/** A program that listens itself. */
+/** A program that listens on a port of its own. */
 const SERVED = `import socket
 
 import torch
@@ -74,7 +74,7 @@ def compute(x):
 compute(torch.ones(2))
 `;
 
-/** A training loop that hands its step as a number: it is compiled again for each of the first steps. */
+/** A training loop that passes its step as a number, so that the first steps recompile. */
 const STEPS = `import torch
 
 model = torch.nn.Linear(4, 4)

@@ -1,4 +1,4 @@
-/** From a kernel among the explored stages to its file, which Inductor wrote. On a device that stands in for a GPU. */
+/** Links from a kernel in the explored stages to the file that Inductor wrote. Uses a device that simulates a GPU. */
 
 import { expect, test } from "./harness/test.js";
 import { launchJson } from "./harness/workspace.js";
@@ -19,7 +19,7 @@ test("a link leads from a kernel to its file", async ({ vscode, workspace }) => 
     const kernels = page.locator(".editor-group-container", {
         has: page.locator(".tab.active", { hasText: "forward-kernels of" }),
     });
-    // The rest of the path is beyond the edge.
+    // The editor shows only the beginning of the path.
     const link = kernels.locator(".detected-link").first();
     await expect(link).toBeVisible();
     await link.click({ modifiers: ["ControlOrMeta"], position: { x: 20, y: 8 } });

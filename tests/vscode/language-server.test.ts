@@ -1,9 +1,9 @@
-/** The record in the editor: what the language server says of a program that was run. */
+/** The record in the editor: what the language server shows after a run of the program. */
 
 import { expect, test } from "./harness/test.js";
 
 const FILE = "graph_break.py";
-/** The server starts with the window, beside everything else. */
+/** The server starts with the window, and may be slow. */
 const LATE = { timeout: 150_000 };
 
 test("a run leaves diagnostics, inlay hints and a lens in the editor", { tag: "@core" }, async ({ vscode, workspace, picture }) => {
@@ -29,7 +29,7 @@ test("a run leaves diagnostics, inlay hints and a lens in the editor", { tag: "@
     await expect.poll(() => editor.text(), LATE).toContain(`Graph break at ${FILE}:`);
     expect(await editor.text(), "no escapes of a terminal").not.toContain("\u001b");
 
-    // While stopped, a shape is shown once: in the value at the end of its line.
+    // While stopped, a shape is shown only in the value at the end of its line.
     await vscode.openFile(FILE);
     await editor.setBreakpoint(assignment + 1);
     await vscode.startDebugging();
@@ -40,7 +40,7 @@ test("a run leaves diagnostics, inlay hints and a lens in the editor", { tag: "@
     await expect.poll(() => editor.lineText(assignment), LATE).toContain("scaled: f32[2, 3] = total * 2");
 });
 
-test("another interpreter is taken on without a complaint", async ({ vscode, workspace }) => {
+test("a change of the interpreter causes no error", async ({ vscode, workspace }) => {
     const { page } = vscode;
     const complaints = page.locator(".notification-toast");
     await vscode.openFile(FILE);

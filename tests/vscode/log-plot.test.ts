@@ -1,4 +1,4 @@
-/** "Plot Log Messages": numbers of log messages over the hits, of compiled functions and of ordinary Python. */
+/** "Plot Log Messages": plots numbers of log messages in compiled functions and in ordinary Python. */
 
 import { numbersIn, valuesIn } from "../../vscode-extension/src/session/logged-numbers.js";
 import { expect, test } from "./harness/test.js";
@@ -47,7 +47,7 @@ test("log messages are plotted, hit by hit, and say where NaN began", async ({ v
     const ordinary = plots.getByLabel("Plot of descent.py:14");
     await expect(ordinary.locator(".u-legend")).toContainText("index");
     await expect(ordinary.locator(".nan-note")).toContainText("loss: 10 × NaN or Inf, first at hit 31.");
-    // What a person reads at a point.
+    // The text at a point.
     const over = ofTrace.locator(".u-over");
     await over.hover({ position: { x: 1, y: 40 } });
     await expect(ofTrace.locator(".u-legend")).toContainText("0.8");
@@ -80,7 +80,7 @@ test.describe("numbers in log messages", () => {
         });
     }
 
-    test("of a message that debugpy printed, by its breakpoint", () => {
+    test("in a message that debugpy printed, found by its breakpoint", () => {
         expect(valuesIn("loss (now) 0.5 at 7", "loss (now) {loss.item()} at { step }")).toEqual(new Map([["loss.item()", "0.5"], ["step", "7"]]));
         expect(valuesIn("loss 0.5", "lost {loss}")).toBeUndefined();
         expect(valuesIn("plain", "plain")).toBeUndefined();

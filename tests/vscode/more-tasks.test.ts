@@ -1,4 +1,4 @@
-/** Further tasks of a user, from an empty profile: kernels, ranks, Triton, a notebook, attaching. */
+/** More tasks of a user with an empty profile: kernels, ranks, Triton, a notebook, attaching. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -19,7 +19,7 @@ test.beforeEach(() => {
     test.setTimeout(10 * 60_000);
 });
 
-/** Takes three gestures, and a fourth for the port of a program that listens. */
+/** Starts a ready-made configuration in three gestures, and in a fourth gives the port of a program that listens. */
 async function debugAs(name: string, line: number, gestures: Gestures, vscode: Workbench, port?: number): Promise<void> {
     await gestures.do("click left of the line", () => vscode.editor.clickBreakpoint(line));
     await gestures.do("Debug This File As…", () => vscode.command("torch.compile: Debug This File As"));
@@ -67,7 +67,7 @@ test("a compiled function that a cell of a notebook calls", async ({ gestures, v
     try {
         await gestures.do("open the file", () => vscode.openFile("scaling.py"));
         await debugAs("attach", 6, gestures, vscode, port);
-        // The kernel has threads of its own, which are shown, too.
+        // The call stack also shows the kernel's own threads.
         await expect(vscode.debug.row("call-stack", "scale", "scaling.py", "6:")).toBeVisible(LATE);
         const value = await vscode.debug.reveal("variables", "x =");
         await expect(value).toContainText("[1.0, 1.0]");
@@ -77,7 +77,7 @@ test("a compiled function that a cell of a notebook calls", async ({ gestures, v
     }
 });
 
-test("a stop in a program that runs already", async ({ gestures, vscode, workspace, pictures, server }) => {
+test("a stop in a program that already runs", async ({ gestures, vscode, workspace, pictures, server }) => {
     const [program, port] = await listening(workspace, server.environment, "listening.py");
     try {
         const line = await workspace.line("listening.py", "return");
@@ -131,7 +131,7 @@ def scale(x):
     return y.sum() + y.mean()
 `;
 
-/** What a person types into cells, in a real kernel of Jupyter: the second cell runs again and again. */
+/** Runs cells in a real kernel of Jupyter, as a user would. The second cell runs repeatedly. */
 const NOTEBOOK = `
 import time
 from jupyter_client.manager import start_new_kernel

@@ -1,4 +1,4 @@
-/** What a program says is text: in a notification, where a click on a link would run a command, and in a page. */
+/** Texts of a program are shown as text: in notifications, where a link could run a command, and in pages. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
@@ -8,7 +8,7 @@ note = "[Show the tensor](command:workbench.action.terminal.new)"
 print(note)
 `;
 
-test("a program's text offers no command", async ({ vscode, workspace }) => {
+test("a program's text cannot run a command", async ({ vscode, workspace }) => {
     const { debug, editor, page } = vscode;
     await workspace.write("says.py", PROGRAM);
     await vscode.openFile("says.py");

@@ -1,4 +1,4 @@
-/** `make vscode`: the address it prints opens VS Code, and Ctrl+C ends all of it; an installed `code` is preferred. */
+/** `make vscode`: the printed address opens VS Code, and Ctrl+C ends all processes. An installed `code` is preferred. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
@@ -20,7 +20,7 @@ test("the printed address opens VS Code, and Ctrl+C ends it", async ({ page }) =
         const explorer = page.locator(".explorer-folders-view .monaco-list-row");
         await expect(explorer.filter({ hasText: "basic.py" })).toBeVisible({ timeout: START_MILLISECONDS });
         await runWithHints(new Workbench(page));
-        // A terminal sends it to make, npm and all else that runs in the foreground.
+        // Like a terminal, send the signal to all processes in the foreground, such as make and npm.
         process.kill(-(opener.pid ?? NaN), "SIGINT");
         await expect.poll(() => opener.exitCode ?? opener.signalCode, { timeout: 30_000 }).not.toBeNull();
         await expect(fetch(address), "the server is gone").rejects.toThrow();
@@ -30,7 +30,7 @@ test("the printed address opens VS Code, and Ctrl+C ends it", async ({ page }) =
 });
 
 test("an installed code gets the extension and opens the fixtures", async ({}, info) => {
-    // The real one cannot be installed here; this notes what it is asked to do.
+    // A script instead of `code`, which notes its arguments.
     const folder = info.outputPath("bin");
     const notes = join(folder, "notes");
     await mkdir(folder, { recursive: true });
@@ -45,7 +45,7 @@ test("an installed code gets the extension and opens the fixtures", async ({}, i
     expect(JSON.parse(await readFile(settings, "utf8"))).toHaveProperty(["dynamo.python"]);
 });
 
-/** What a newcomer sees first: F5 runs the file in the editor, and the shapes stand in its lines then. */
+/** Runs the file in the editor with F5, after which its lines show shapes. */
 async function runWithHints(vscode: Workbench): Promise<void> {
     await vscode.openFile("graph_break.py");
     await vscode.startDebugging();
@@ -55,13 +55,13 @@ async function runWithHints(vscode: Workbench): Promise<void> {
 }
 
 function open(environment: NodeJS.ProcessEnv): ChildProcess {
-    // The one of this run: another worker may be installing it.
+    // Use this run's package: another worker may be installing it.
     const env = { ...process.env, DYNAMO_DAP_VSIX: packagedExtension, ...environment };
     const stdio = ["ignore", "pipe", "inherit"] as const;
     return spawn("npm", ["run", "--silent", "open"], { env, cwd: import.meta.dirname, stdio: [...stdio], detached: true });
 }
 
-/** Waits until the program prints a line that matches, and returns what its group is. */
+/** Waits until the program prints a line that matches, and returns the text of the pattern's group. */
 async function printed(program: ChildProcess, pattern: RegExp): Promise<string> {
     const timer = setTimeout(() => program.kill("SIGKILL"), START_MILLISECONDS);
     if (program.stdout !== null) {

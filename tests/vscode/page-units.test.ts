@@ -1,4 +1,4 @@
-/** The parts of the extension's pages that need no browser. */
+/** Parts of the extension's pages that need no browser. */
 
 import { expect, test } from "@playwright/test";
 
@@ -21,13 +21,13 @@ test("compared lines are sorted by a column, an Inf before every number", () => 
     expect(lines.map(byError.text)).toEqual(["", "", "Inf", "1e-7"]);
 });
 
-test("a line that only tracing computes neither differs nor is the same", () => {
+test("a line that runs only during tracing neither differs nor is the same", () => {
     const line: ComparedLine = { path: "/a.py", line: 1, function: "f", text: "rows = x.shape[0]", operations: ["operator.mul"] };
     const [same, differs] = [{ same: true, largest: 0 }, { same: false, largest: 1 }];
     expect([line, { ...line, dynamo: same }, { ...line, dynamo: same, compiled: differs }, { ...line, compiled: same, gradient: differs }].map(outcomeOf)).toEqual(["unknown", "same", "differs", "differs"]);
 });
 
-test("numbers are shortened to significant digits, others stay", () => {
+test("numbers are shortened to significant digits, NaN and Inf stay", () => {
     expect(["1.0", "0.123456", "-1234.5", "nan", "1e-30", "True", ""].map((text) => shortened(text, 3))).toEqual(["1", "0.123", "-1230", "nan", "1e-30", "True", ""]);
     expect(shortened("0.123456", 0)).toBe("0.123456");
 });

@@ -1,4 +1,4 @@
-/** Where the Python extension is installed, the interpreter that was chosen there runs the program. */
+/** If the Python extension is installed, the interpreter that the user chose there runs the program. */
 
 import { at } from "./harness/debug-panes.js";
 import { python } from "./harness/python.js";
@@ -24,7 +24,7 @@ test("the Python extension's choice comes before the setting", async ({ vscode, 
     await vscode.debug.waitForStop(at("compute", FILE, line));
 });
 
-test("where nothing is chosen there, the setting holds", async ({ vscode, workspace }) => {
+test("without a choice in the Python extension, the setting is used", async ({ vscode, workspace }) => {
     await choose(workspace, "", "/nowhere/python");
     await vscode.openFile(FILE);
     await vscode.startDebugging();

@@ -1,4 +1,4 @@
-/** Ranks of a distributed job are stepped by the toolbar: those at the same line together, or each alone. */
+/** The toolbar steps the ranks of a distributed job: ranks at the same line together, or each alone. */
 
 import type { DebugPanes } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
@@ -6,7 +6,7 @@ import { jobJson } from "./harness/workspace.js";
 
 const FILE = "steps.py";
 const TURN_LINE = 5;
-/** Where a step over leads from a line of the loop, or from one above it: a rank may begin while the other is held. */
+/** The line after a step over, for each line of the loop and the lines above it, where a rank may still be. */
 const NEXT_LINES = new Map([[1, 2], [2, 4], [4, 5], [5, 6], [6, 7], [7, 8], [8, 4]]);
 const [STEP_OVER, CONTINUE] = [/^Step Over/, /^Continue/];
 const PROGRAM = `import os
@@ -20,7 +20,7 @@ while not os.path.exists("go"):
 print("over", os.environ["RANK"])
 `;
 
-/** The line that each rank is held at, by the call stack. */
+/** The line at which each rank is held, read from the call stack. */
 async function heldAt(debug: DebugPanes): Promise<Record<string, number>> {
     const closed = debug.rows("call-stack").and(debug.page.locator('[aria-expanded="false"]')).filter({ hasText: /^rank \d.*paused/i });
     for (const row of await closed.all()) {
@@ -49,7 +49,7 @@ async function press(debug: DebugPanes, rank: string, button: RegExp): Promise<v
     await debug.page.getByRole("button", { name: button }).click();
 }
 
-/** Where the ranks are held, by what the call stack shows and by what is expected of steps. */
+/** The expected line of each rank, which is compared with the call stack after each step. */
 class HeldRanks {
     private readonly lines: Record<string, number> = {};
 
@@ -62,7 +62,7 @@ class HeldRanks {
         }, "both are held").toPass({ timeout: 90_000, intervals: [1000] });
     }
 
-    /** Steps `rank` over its line, and with it `others`, and waits until it is seen. */
+    /** Steps `rank` over its line, which also steps `others`, and waits until the call stack shows it. */
     async stepOver(rank: string, others: string[] = []): Promise<void> {
         await press(this.debug, rank, STEP_OVER);
         for (const each of [rank, ...others]) {
@@ -71,7 +71,7 @@ class HeldRanks {
         await this.expect(`after a step of ${rank}`, this.lines);
     }
 
-    /** Of two that stop together one is at the breakpoint, and the other one anywhere in the loop. */
+    /** Steps until both ranks are at the breakpoint: of two that stop together, one may be anywhere in the loop. */
     async bringToBreakpoint(): Promise<void> {
         expect(Object.values(this.lines)).toContain(TURN_LINE);
         for (const rank of Object.keys(this.lines)) {

@@ -1,4 +1,4 @@
-/** What the ranks of a distributed job print, in a terminal for each. */
+/** The output of each rank of a distributed job appears in its own terminal. */
 
 import type { Locator } from "@playwright/test";
 
@@ -7,7 +7,7 @@ import { jobJson } from "./harness/workspace.js";
 
 const PRINTING = "prints.py";
 
-test("each rank prints in a terminal of its own", async ({ vscode, workspace }) => {
+test("each rank prints in its own terminal", async ({ vscode, workspace }) => {
     const { debug, page } = vscode;
     await workspace.write(PRINTING, 'import os\n\nprint("here is", os.environ["RANK"])\n');
     await workspace.write(".vscode/settings.json", JSON.stringify({ "terminal.integrated.gpuAcceleration": "off" }));

@@ -1,4 +1,4 @@
-/** The ranks of a distributed job are sessions with their names, which stop and continue together when asked to. */
+/** Each rank of a distributed job is a session with its name. If configured, all stop and continue together. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 
@@ -30,12 +30,12 @@ test("ranks have their names in the call stack, and stop and continue together",
     await vscode.openFile(FILE);
     await vscode.editor.setBreakpoint(BREAKPOINT_LINE);
     await vscode.startDebugging();
-    // One is at the breakpoint, and the other one wherever it was paused for that.
+    // One rank is at the breakpoint, and the other one where it was paused.
     const held = async (): Promise<string[]> =>
         (await debug.texts("call-stack")).filter((row) => row.startsWith("rank ") && row.includes("PAUSED")).sort();
     await expect.poll(held, { message: "both ranks are held", timeout: 90_000 }).toEqual(HELD);
     await picture("ranks");
-    // The job ends when both continue, and only one is asked to.
+    // The job ends only if both continue, although only one is told to.
     await workspace.write("go", "");
     await debug.press("F5");
     await debug.waitForEnd();
@@ -81,7 +81,7 @@ test("ranks connect back to a session that waits for them", async ({ vscode, wor
     }
 });
 
-test("what FSDP does with a module stands below its compile", async ({ vscode, workspace, picture }) => {
+test("a compile shows how FSDP shards its module", async ({ vscode, workspace, picture }) => {
     const { compiles, debug } = vscode;
     const file = "fsdp_blocks.py";
     const line = await workspace.line(file, "step");

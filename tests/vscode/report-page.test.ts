@@ -1,4 +1,4 @@
-/** The page of `dynamo-dap report --html` in a browser: it is drawn, led through by clicks, and runs nothing foreign. */
+/** The page of `dynamo-dap report --html` in a browser: it is drawn, clicks work, and it runs no foreign code. */
 
 import { expect, test as base, type Page } from "@playwright/test";
 import { execFile } from "node:child_process";
@@ -62,7 +62,7 @@ const test = base.extend<{ report: Page }>({
     },
 });
 
-/** Where the coloured pixels of the chart are, in its own coordinates: bars, not text or lines. */
+/** The positions of the chart's bars, found by their color. */
 async function bars(page: Page): Promise<{ x: number; y: number }[]> {
     return page.locator("#timeline").evaluate((canvas: HTMLCanvasElement) => {
         const { width, height } = canvas;
@@ -73,7 +73,7 @@ async function bars(page: Page): Promise<{ x: number; y: number }[]> {
         for (let y = Math.round(height * 0.25); y < height * 0.85; y += 3) {
             for (let x = Math.round(width * 0.2); x < width; x += 3) {
                 const at = (y * width + x) * 4;
-                // The blue of Dynamo's stage.
+                // The blue of the stage Dynamo.
                 if (data[at] === 0x21 && data[at + 1] === 0x8b && data[at + 2] === 0xff) {
                     found.push({ x, y });
                 }
@@ -83,7 +83,7 @@ async function bars(page: Page): Promise<{ x: number; y: number }[]> {
     });
 }
 
-test("what to do is said first, and leads to the compile", async ({ report }) => {
+test("the page begins with what to do, which links to the compile", async ({ report }) => {
     const items = report.locator(".item h3");
     await expect(items.first()).toContainText("Graph break at program.py:7: Failed to trace");
     await expect(items.nth(1)).toContainText("changed from call to call: 3, 5");
@@ -95,7 +95,7 @@ test("what to do is said first, and leads to the compile", async ({ report }) =>
     await expect(compile).toBeInViewport();
 });
 
-test("the timeline shows each compile, is looked into by dragging, and leads to what is clicked", async ({ report }) => {
+test("the timeline shows each compile, zooms by dragging, and links to a clicked compile", async ({ report }) => {
     const chart = report.locator("#timeline");
     await chart.scrollIntoViewIfNeeded();
     await expect.poll(async () => (await bars(report)).length).toBeGreaterThan(10);
@@ -120,7 +120,7 @@ test("the timeline shows each compile, is looked into by dragging, and leads to 
     await expect.poll(async () => (await bars(report)).length).toBe(before.length);
 });
 
-test("who compiled what is a tree from the program's first line on", async ({ report }) => {
+test("the calls that led to compiles are a tree from the program's first line", async ({ report }) => {
     const tree = report.locator(".tree");
     await expect(tree.locator("> ul > li").first()).toContainText("loss(step(torch.ones(size, 2), 2.0))");
     await expect(tree.getByRole("link")).toContainText(["step [0/0]", "step [0/1]", "loss [2/0]"], { useInnerText: true });

@@ -1,4 +1,4 @@
-/** Stepping the bytecode that Dynamo generated, in VS Code's own surfaces. */
+/** Steps through the bytecode that Dynamo generated, as VS Code shows it. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
@@ -37,7 +37,7 @@ test("generated code is stepped as statements, as instructions, and in the Disas
     await expect.poll(() => editor.currentLine(), { timeout: 30_000 }).toContain("d.update({'result': graph_out_0[1]})");
     const store = at("record", FILE, await workspace.line(FILE, "store_dict"));
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(store));
-    // Room for the variables beside all the views below.
+    // Make room for the variables.
     await debug.foldPane("Breakpoints", false);
     await debug.expand("graph_out_0 =");
     await expect(await editor.hover(line, "graph_out_0")).toContainText("Tensor f32[3] cpu");
@@ -45,7 +45,7 @@ test("generated code is stepped as statements, as instructions, and in the Disas
     await page.mouse.move(10, 10);
     await picture("run-time");
 
-    // The same as instructions, by one click; there a step is an instruction's group.
+    // One click shows instructions instead; a step then runs a group of instructions.
     await page.locator(".editor-actions").getByRole("button", { name: "Show Generated Code as Instructions" }).click();
     await expect(tab.filter({ hasText: /^record #\d+\.dynamo/ })).toBeVisible();
     await expect.poll(() => editor.currentLine()).toMatch(/[┌╶] apply line 17: d\.update/);
@@ -63,7 +63,7 @@ test("generated code is stepped as statements, as instructions, and in the Disas
     await picture("disassembly");
 });
 
-test("an instruction of generated code is patched from the next call on, and taken back", async ({ vscode, workspace }) => {
+test("an instruction of generated code is patched from the next call on, and reverted", async ({ vscode, workspace }) => {
     const { debug, editor, page } = vscode;
     await workspace.write(".vscode/launch.json", launchJson({ stopOnGeneratedCode: true, listing: "instructions", internalConsoleOptions: "neverOpen" }));
     await vscode.openFile("patched_code.py");
@@ -88,7 +88,7 @@ test("the mode of a breakpoint is chosen in its box; a restart stops where it sa
     const line = await workspace.line(FILE, "append");
     await vscode.openFile(FILE);
     await editor.setBreakpoint(line);
-    // VS Code knows the modes from the first session on.
+    // VS Code knows the modes only after the first session has begun.
     await vscode.startDebugging();
     await debug.waitForStop(at("record", FILE, line));
     await expect(debug.headline()).toHaveText("Tracing record [0/0]");
@@ -123,7 +123,7 @@ test("a breakpoint of mode Compile-time stops while Dynamo traces, and not in or
     await debug.waitForStop(at("main", "basic.py", print));
 });
 
-test("a breakpoint of mode Backward stops where a gradient is there, and steps go back through the lines", async ({ vscode, workspace }) => {
+test("a breakpoint of mode Backward stops when a gradient is known, and steps go back through the lines", async ({ vscode, workspace }) => {
     const { debug, editor } = vscode;
     const file = "distances.py";
     const [root, difference] = await Promise.all(["root", "difference"].map((marker) => workspace.line(file, marker)));

@@ -1,4 +1,4 @@
-/** A call is saved at a stop, and debugged from its folder once the user has agreed to the code in it. */
+/** Saves a call at a stop, and debugs it from its folder after the user has consented to its code. */
 
 import { join } from "node:path";
 
@@ -24,7 +24,7 @@ test("a call is saved at a stop, and debugged without the program", async ({ vsc
     await expect(page.locator(".view-lines").first()).toContainText("def scale(tensor, factor):");
     await workspace.remove(FILE);
     await dialog.getByRole("button", { name: "Run This Code" }).click();
-    // The program is still stopped: the call has a session of its own.
+    // The program is still stopped, so the call gets its own session.
     const session = page.locator(".debug-call-stack .monaco-list-row", { hasText: "Saved Call" });
     await expect(session).toContainText("Tracing compute [0/0]", { ignoreCase: true, timeout: 60_000 });
 });

@@ -1,4 +1,4 @@
-/** The five main scenes, each a test and a moving picture: `make pictures` runs them in a dark and in a light theme. */
+/** The five main scenes, each a test and an animation: `make pictures` runs them in a dark and in a light theme. */
 
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,12 +9,12 @@ import { expect, test } from "./harness/test.js";
 import { launchJson, type Workspace } from "./harness/workspace.js";
 import type { Workbench } from "./harness/workbench.js";
 
-// The pages that show these pictures show them at about 60 % of their width.
+// Pages show these pictures at about 60 % of their width.
 test.use({ scale: 1.25 });
 
 const BASIC = "basic.py";
 
-/** Opens a program with nothing below the editor, and stops at the line that begins with a text. */
+/** Opens a program, hides the panel below the editor, and stops at the line that begins with a text. */
 async function stopAt(vscode: Workbench, workspace: Workspace, name: string, text: string, begin: string, frame: string): Promise<void> {
     const line = text.split("\n").findIndex((each) => each.trimStart().startsWith(begin)) + 1;
     await workspace.write(".vscode/launch.json", launchJson({ internalConsoleOptions: "neverOpen" }));
@@ -30,17 +30,17 @@ async function example(name: string): Promise<string> {
     return readFile(join(extensionRoot, "media", "examples", name), "utf8");
 }
 
-/** The program that a page of `docs/tutorials` begins with. */
+/** The first program on a page of `docs/tutorials`. */
 async function tutorial(page: string, name: string): Promise<string> {
     const text = await readFile(join(repository, "docs", "tutorials", page), "utf8");
     return text.split(`\`\`\`python title="${name}"\n`)[1]?.split("```\n")[0] ?? "";
 }
 
-/** Ticks a filter of the Breakpoints pane. The pane is made anew when a session begins. */
+/** Ticks a filter of the Breakpoints pane, which VS Code rebuilds when a session begins. */
 async function tick({ debug, page }: Workbench, filter: string): Promise<void> {
     await debug.foldPane("Watch", false);
     await debug.foldPane("Call Stack", false);
-    // The description of the row under the mouse would lie over the box.
+    // The tooltip of the row under the mouse could cover the box.
     await page.mouse.move(900, 600);
     await expect(page.locator(".context-view .hover-contents")).toBeHidden();
     const box = debug.row("breakpoints", filter).getByRole("checkbox");
@@ -80,7 +80,7 @@ test("scene cached-call: a breakpoint stops in the first call and in a cached on
     await debug.waitForEnd();
 });
 
-test("scene recompile: it says which value changed", async ({ vscode, workspace, shoot }) => {
+test("scene recompile: the stop says which value changed", async ({ vscode, workspace, shoot }) => {
     const { debug, page } = vscode;
     await stopAt(vscode, workspace, "recompile.py", await example("recompile.py"), "if mode", "scaled");
     await shoot("Stopped in the first compile of a function");
@@ -96,7 +96,7 @@ test("scene recompile: it says which value changed", async ({ vscode, workspace,
     await debug.waitForEnd();
 });
 
-test("scene nan: it is found at the line that made it", async ({ vscode, workspace, shoot }) => {
+test("scene nan: the stop is at the line that made it", async ({ vscode, workspace, shoot }) => {
     const { debug, page } = vscode;
     await stopAt(vscode, workspace, "nan.py", await example("nan.py"), "print(share", "<module>");
     await shoot("One of the calls of this function returns NaN");
@@ -129,7 +129,7 @@ test("scene mismatch: a wrong backend is found at the line that differs", async 
     await debug.waitForEnd();
 });
 
-test("scene time-travel: a trace is gone back in", async ({ vscode, workspace, shoot }) => {
+test("scene time-travel: Step Back goes to earlier lines of a trace", async ({ vscode, workspace, shoot }) => {
     const { compiles, debug, page } = vscode;
     await stopAt(vscode, workspace, BASIC, await readFile(join(workspace.folder, BASIC), "utf8"), "total = z.sum()", "compute");
     await expect(debug.row("variables", "z =")).toBeVisible();

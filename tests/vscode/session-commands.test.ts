@@ -1,4 +1,4 @@
-/** The keys of a stopped session, and the commands that the palette offers during a session only. */
+/** The keys at a stop, and the commands that the palette offers only during a session. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
@@ -7,7 +7,7 @@ import type { Workbench } from "./harness/workbench.js";
 const FILE = "basic.py";
 const OF_SESSIONS = ["Open Stage…", "Open Graph of This Frame"];
 
-/** Lists the commands that begin with "Open". */
+/** Checks the number of commands that begin with "Open". */
 async function expectCommands({ page, quickInput }: Workbench, count: number): Promise<void> {
     await expect(async () => {
         const entries = await quickInput.search(">torch.compile: Open");
@@ -19,7 +19,7 @@ async function expectCommands({ page, quickInput }: Workbench, count: number): P
     await page.keyboard.press("Escape");
 }
 
-test("keys step back and view a tensor; a session's commands go when it ends", async ({ vscode, workspace }) => {
+test("keys step back and view a tensor; a session's commands disappear when it ends", async ({ vscode, workspace }) => {
     const { debug, editor, page } = vscode;
     const [first, call] = [await workspace.line(FILE, "first"), await workspace.line(FILE, "call")];
     await vscode.openFile(FILE);

@@ -1,4 +1,4 @@
-/** What a session shows in the editor: pure functions, without a browser. */
+/** Texts and marks of a session in the editor: pure functions, without a browser. */
 
 import { expect, test } from "@playwright/test";
 
@@ -9,7 +9,7 @@ import { afterAssignment } from "../../vscode-extension/src/editor/mentioned-nam
 import { FailedLogs } from "../../vscode-extension/src/session/failed-logs.js";
 import { placesIn, withRelativePaths } from "../../vscode-extension/src/session/links-in-texts.js";
 
-test("a logpoint that has no value yet belongs to the statement after the assignment", () => {
+test("a logpoint without a value yet belongs to the statement after the assignment", () => {
     const lines = ["def f(x):", "    y = g(", "        x,", "    )", "    # then", "    if y:", "        z = y", "    return z"];
     expect(afterAssignment(lines, 1, "y.sum()")).toEqual({ line: 5, name: "y" });
     expect(afterAssignment(lines, 1, "x"), "the line assigns another name").toBeUndefined();
@@ -45,7 +45,7 @@ test("the links to fixes above a line fit into it", () => {
     expect(trials(`Try this fix: ${"x".repeat(200)}`), "the first one in any case").toEqual([false]);
 });
 
-test("values at the ends of lines show little data whole, and no data in part", () => {
+test("values at the ends of lines show small data completely, and larger data not at all", () => {
     expect(briefValue("Tensor f32[] cpu = 0.4327")).toBe("0.4327");
     expect(briefValue("Parameter f32[2] cpu = [0.5, 1.0], requires_grad")).toBe("f32[2] = [0.5, 1.0]");
     expect(briefValue("Tensor f32[2] cpu = [0.5, 1.0]")).toBe("f32[2] = [0.5, 1.0]");
@@ -61,7 +61,7 @@ test("values at the ends of lines show little data whole, and no data in part", 
     expect(briefValue("x".repeat(50))).toHaveLength(40);
 });
 
-test("fixes are asked for again after a question that fails, that finds nothing, and that is never answered", async () => {
+test("fixes are requested again if a request fails, finds nothing, or is never answered", async () => {
     const answers = [Promise.reject(new Error("not yet")), Promise.resolve(false), new Promise<boolean>(() => undefined), Promise.resolve(true)];
     let asked = 0;
     const ask = (): Promise<boolean> => answers[asked++] ?? Promise.resolve(true);

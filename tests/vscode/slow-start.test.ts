@@ -1,4 +1,4 @@
-/** A start that takes long says what is waited for, and can be cancelled, before and after the debug server is there. */
+/** A slow start says what it waits for, and can be cancelled before and after the debug server has started. */
 
 import { chmod } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,10 +9,10 @@ import { launchJson, type Workspace } from "./harness/workspace.js";
 
 const STAGE = { timeout: 60_000 };
 
-// A program that is forked has imported torch.
+// Not the forking Python: its programs have already imported torch.
 test.use({ settings: { "dynamo.python": python() } });
 
-/** Makes an interpreter that takes its time, and a launch.json that names it. */
+/** Makes a slow interpreter, and a launch.json that names it. */
 async function chooseSlowPython(workspace: Workspace, seconds: number): Promise<void> {
     const path = join(workspace.folder, "slow-python");
     await workspace.write("slow-python", `#!/bin/sh\nsleep ${seconds}\nexec ${python()} "$@"\n`);
@@ -52,7 +52,7 @@ test("a start can be cancelled before there is a session", async ({ vscode, work
 
 test("a program that imports torch slowly says so, and ends when the start is cancelled", async ({ vscode, workspace }) => {
     const { debug, page } = vscode;
-    // Real torch is not slow to order: a module in its place is.
+    // A slow module instead of torch.
     await workspace.write("torch.py", "import time\ntime.sleep(60)\n");
     await workspace.write("imports.py", "import torch\nprint('imported')\n");
     await vscode.openFile("imports.py");

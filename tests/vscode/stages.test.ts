@@ -1,4 +1,4 @@
-/** The stages of a compile side by side: in the real VS Code during a session, and on the page of `dynamo-dap explore`. */
+/** The stages of a compile side by side: in VS Code during a session, and on the page of `dynamo-dap explore`. */
 
 import { execFile } from "node:child_process";
 import { join } from "node:path";
@@ -25,7 +25,7 @@ async function rest(page: Page, text: Locator): Promise<void> {
     await text.hover({ position: { x: 8, y: 6 } });
 }
 
-/** The colours and places of the lines that are coloured; those of the line with the cursor are stronger. */
+/** The colours and positions of coloured lines. The cursor's line and its counterparts are stronger. */
 async function colouredLines(of: Locator): Promise<{ colour: string; isStrong: boolean; y: number }[]> {
     return of.locator(".view-overlays .cdr[class*='ced-']").evaluateAll((elements) =>
         elements.map((element) => {
@@ -62,7 +62,7 @@ test("stages open side by side, and a line's counterparts light up in all of the
     await expect(graph.locator(".view-line", { hasText: "relu = torch.relu(hidden)".replace(/ /g, "\u00a0") })).toBeVisible();
     await expect(kernels.locator(".tab.active")).toContainText("[0∕0].cpp");
     const hover = page.locator(".monaco-hover:visible", { hasText: "Kernels" });
-    // The last of the stages may still be about to open, and to take the focus.
+    // A stage that opens late takes the focus.
     await expect(async () => {
         await page.keyboard.press("Control+1");
         await editor.goToLine(end);
@@ -70,7 +70,7 @@ test("stages open side by side, and a line's counterparts light up in all of the
         await expectMarked(graph, 3000);
     }, "the operations of the line").toPass({ timeout: 60_000 });
     await expectMarked(kernels);
-    // What is hidden, and shown again, is marked as well.
+    // An editor that was hidden gets its marks when it is shown again.
     await page.keyboard.press("Control+2");
     await vscode.openFile(OTHER);
     await expect(graph).toHaveCount(0);
@@ -93,7 +93,7 @@ test("stages open side by side, and a line's counterparts light up in all of the
     await expect(hover).toContainText("make_pointwise");
     await picture("stages");
     const comment = kernels.locator(".view-line", { hasText: "//\u00a0explored.py:" }).first();
-    // The mark and the rest; as Python it would be many words.
+    // Two parts: the comment's mark and its text. In Python's colours there would be many.
     await expect(comment.locator("span > span"), "in the colours of C++").toHaveCount(2);
     await rest(page, comment);
     await expect(hover, "of a kernel: its lines").toContainText("Your lines");

@@ -1,8 +1,8 @@
-/** At a stop at a recompile: what to do is a link above the stopped line, and among the actions of Ctrl+. */
+/** Fixes at a stop at a recompile: links above the stopped line, and actions of Ctrl+. there. */
 
 import { expect, test } from "./harness/test.js";
 
-/** The language server starts with the window, beside everything else. */
+/** The language server starts with the window, and may be slow. */
 const LATE = { timeout: 150_000 };
 const FILE = "sizes.py";
 const PROGRAM = `import torch
@@ -34,7 +34,7 @@ test("a recompile's fix is one click away at the stop", async ({ vscode, workspa
     const trial = editor.area.locator(".codelens-decoration a", { hasText: "Try it first" });
     await expect(trial).toBeVisible();
     await expect(trial, "the window is as wide as what it offers").toBeInViewport({ ratio: 1 });
-    // The stopped line is not the guard's.
+    // The stopped line differs from the line of the guard.
     await editor.area.locator(".view-line", { hasText: "@torch.compile" }).click();
     await page.keyboard.press("Control+.");
     const menu = page.locator(".action-widget", { hasText: fix });
@@ -61,7 +61,7 @@ def gate(x):
 print(gate(torch.ones(3)).sum().item())
 `;
 
-test("a click at a stop at a branch on a tensor tries torch.cond, and a click applies it", async ({ vscode, workspace, picture }) => {
+test("at a branch on a tensor, one click tries torch.cond, and another applies it", async ({ vscode, workspace, picture }) => {
     const { debug, editor, page } = vscode;
     await workspace.write("gated.py", BRANCH);
     await vscode.openFile("gated.py");

@@ -1,4 +1,4 @@
-/** A function compiles again because of an attribute: one click stops where the attribute is set. */
+/** If an attribute caused a recompile, one click makes the program stop where the attribute is set. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";

@@ -1,4 +1,4 @@
-/** Tasks of a user of torch.compile, from an empty profile: each solved by the UI alone, in at most five gestures. */
+/** Tasks of a user with an empty profile. Each is solved with only the UI, in at most five gestures. */
 
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ const LATE = { timeout: 150_000 };
 
 test.use({ profile: "empty", settings: {} });
 
-/** Four gestures: VS Code shows the filters from the first session on. */
+/** Takes four gestures, because VS Code shows the filters only after the first session has begun. */
 async function runWith(filter: string, name: string, line: number, gestures: Gestures, vscode: Workbench): Promise<void> {
     const { debug, editor } = vscode;
     await gestures.do("click left of the first line", () => editor.clickBreakpoint(line));
@@ -100,7 +100,7 @@ test("the data of a tensor", async ({ gestures, vscode, workspace, pictures }) =
     await pictures("tensor", tensor.locator("td").first());
 });
 
-test("the assert that fails a test of pytest", async ({ gestures, vscode, workspace, pictures }) => {
+test("the assert that fails in a test of pytest", async ({ gestures, vscode, workspace, pictures }) => {
     await workspace.write("pytest.ini", "[pytest]\n");
     await workspace.write("test_loss.py", FAILING);
     await gestures.do("open the file", () => vscode.openFile("test_loss.py"));

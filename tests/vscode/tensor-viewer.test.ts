@@ -1,4 +1,4 @@
-/** "View Tensor": the page of a tensor, of ordinary Python, of a trace and of generated code. */
+/** "View Tensor": the page of a tensor in ordinary Python, in a trace and in generated code. */
 
 import type { Locator } from "@playwright/test";
 
@@ -9,7 +9,7 @@ import { launchJson } from "./harness/workspace.js";
 
 const FILE = "attention.py";
 
-/** How many colours a canvas has; those of points that are not there do not count. */
+/** How many colours a canvas has, without transparent points. */
 async function colours(canvas: Locator): Promise<number> {
     return canvas.evaluate((element: HTMLCanvasElement) => {
         const { data } = element.getContext("2d")?.getImageData(0, 0, element.width, element.height) ?? { data: new Uint8ClampedArray() };
@@ -57,11 +57,11 @@ test("a tensor of a trace is shown: table, histogram, heat maps, NaN, and again 
     await expect(tensor.locator("#side")).toBeInViewport();
     await picture("tensor");
 
-    // The count of NaN leads to the first.
+    // The count of NaN links to the first NaN.
     await tensor.getByRole("button", { name: "144" }).click();
     await expect(tensor.locator("#cell")).toHaveText("weights[0, 20, 0] = nan");
 
-    // So does the search, which continues behind it.
+    // The search also finds the first NaN, then the next.
     await tensor.locator("#find").fill("nan");
     await tensor.locator("#find").press("Enter");
     await expect(tensor.locator("#found")).toHaveText("1 of 144");
@@ -104,7 +104,7 @@ test("a tensor of a trace is shown: table, histogram, heat maps, NaN, and again 
     await expect(tensor.locator("td.nan.active")).toBeVisible();
     await expect(tensor.locator("#rows-with")).toHaveValue("");
     await expect(numbers.first()).not.toHaveText("20");
-    // By keys through the rows, and by them through the first dimension.
+    // Keys move through the rows, and change the index of the first dimension.
     await tensor.locator("#scroller").press("Control+Home");
     await tensor.locator("#scroller").press("ArrowDown");
     await expect(tensor.locator("#cell")).toContainText("weights[3, 1, 0] = 0.");
@@ -112,7 +112,7 @@ test("a tensor of a trace is shown: table, histogram, heat maps, NaN, and again 
     await expect(tensor.locator("#cell")).toContainText("weights[2, 1, 0] = 0.");
     const inFirstCall = await tensor.locator("#cell").innerText();
 
-    // The difference from another.
+    // The difference from another tensor.
     await tensor.locator("#minus").fill("scores.softmax(-1)");
     await tensor.locator("#minus").press("Enter");
     await expect(tensor.locator("#text")).toHaveText("Tensor f32[6, 24, 24] cpu - Tensor f32[6, 24, 24] cpu");

@@ -1,4 +1,4 @@
-/** Going back in a held trace: VS Code's own buttons, the Timeline view, and "Run Back" in menus. */
+/** Goes back in a held trace: by VS Code's own buttons, by the view Timeline, and by "Go Back to …" in menus. */
 
 import type { Locator } from "@playwright/test";
 
@@ -15,7 +15,7 @@ async function choose({ page }: Workbench, row: () => Promise<Locator>, name: st
         await (await row()).click({ button: "right" });
         await expect(entry).toBeVisible({ timeout: 2000 });
     }, `the menu offers "${name}"`).toPass({ timeout: 20_000 });
-    // A menu takes no click just after it opened.
+    // A menu ignores clicks just after it has opened.
     await expect(async () => {
         await entry.click({ timeout: 2000 });
         await expect(entry).toBeHidden({ timeout: 2000 });
@@ -27,7 +27,7 @@ async function press({ debug, page }: Workbench, button: string): Promise<void> 
     await page.locator(".debug-toolbar, .part.sidebar").getByRole("button", { name: button }).first().click();
 }
 
-/** Clicks a row of the timeline. The view is made anew shortly after a stop: a click that falls into that is lost. */
+/** Clicks a row of the timeline. Repeats it, because a click while VS Code rebuilds the view is lost. */
 async function goBackTo({ compiles, debug }: Workbench, row: string, headline: RegExp): Promise<void> {
     await expect(async () => {
         await compiles.show("Timeline");
@@ -37,7 +37,7 @@ async function goBackTo({ compiles, debug }: Workbench, row: string, headline: R
     }, `a click on ${row} goes there`).toPass({ timeout: 40_000 });
 }
 
-test("a trace is gone back in, by buttons, by the timeline and from variables", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
+test("buttons, the timeline and menus of variables go back in a trace", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
     const { compiles, debug, editor, page } = vscode;
     const place = async (marker: string): Promise<number> => workspace.line(FILE, marker);
     const [first, call, helper, total] = [await place("first"), await place("call"), await place("in_helper"), await place("total")];
@@ -72,7 +72,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
 
     await choose(vscode, () => debug.reveal("variables", "doubled ="), "Go Back to Assignment");
     await debug.waitForStop(at("scale", FILE, helper));
-    // The rows move when those of this stop take the place of the ones before.
+    // The rows move while VS Code replaces those of the previous stop.
     await expect(debug.row("variables", "doubled ="), "it is not bound yet").toHaveCount(0);
     expect(await debug.offers("factor ="), "what is not a tensor becomes no NaN").not.toContain("Go Back to First NaN");
     await choose(vscode, () => debug.reveal("variables", "factor ="), "Go Back to In-Place Change");
@@ -81,7 +81,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await choose(vscode, () => compiles.reveal("Graph", "x + y"), "Go Back to Creation");
     await debug.waitForStop(at("compute", FILE, first));
 
-    // The second call comes from the cache, and has a past all the same.
+    // The second call is a cache hit, and has a history, too.
     await debug.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
     await debug.press("F5");
@@ -90,7 +90,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await debug.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
     await compiles.show("Timeline");
-    // The rows are made anew when the view has heard of the stop: a click before that would be lost.
+    // Wait until the view has rebuilt its rows after the stop: an earlier click would be lost.
     await expect(compiles.row("Timeline", "total = z.sum()").locator(".codicon-debug-stackframe")).toBeVisible();
     await goBackTo(vscode, "shape = z.shape", /1 statement back/);
     await debug.waitForStop(at("compute", FILE, await place("after_call")));

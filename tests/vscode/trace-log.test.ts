@@ -1,4 +1,4 @@
-/** The setting `dynamo.traceLog`: a log of another machine marks the lines of a checkout. */
+/** The setting `dynamo.traceLog`: a log from another machine marks the lines of a checkout. */
 
 import { execFile } from "node:child_process";
 import { copyFile, mkdir } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { python } from "./harness/python.js";
 import { expect, test } from "./harness/test.js";
 
 const FILE = "graph_break.py";
-/** The server starts with the window, beside everything else. */
+/** The server starts with the window, and may be slow. */
 const LATE = { timeout: 150_000 };
 
 test("a trace log that was made in another folder marks the lines of this one", async ({ vscode, workspace }, info) => {

@@ -1,4 +1,4 @@
-/** At a stop in a Triton kernel: the scope of its program, and a block as a heat map in "View Tensor". */
+/** A stop in a Triton kernel: the scope of its program, and a block as a heat map in "View Tensor". */
 
 import { at } from "./harness/debug-panes.js";
 import { python } from "./harness/python.js";
@@ -7,10 +7,10 @@ import { launchJson } from "./harness/workspace.js";
 
 const FILE = "triton_programs/tutorials.py";
 
-// A program that is forked has imported Triton: its kernels would be compiled.
+// Not the forking Python: its programs have already imported Triton, and would compile the kernels.
 test.use({ settings: { "dynamo.python": python() } });
 
-test("a kernel's program has a scope of its own, and its block is drawn as a heat map", async ({
+test("a kernel's program has its own scope, and a heat map shows its block", async ({
     vscode,
     workspace,
     picture,
@@ -33,7 +33,7 @@ test("a kernel's program has a scope of its own, and its block is drawn as a hea
     expect(await debug.offers("c_ptr =")).toContain("View Tensor");
     await picture("triton-program");
 
-    // The block that is about to be stored, and with the page left open the one of another kernel.
+    // The block that is about to be stored; then, in the same page, a block of another kernel.
     await vscode.command("View Tensor Expression");
     await vscode.quickInput.answer("total");
     await expect(page.locator(".tab.active", { hasText: "total" })).toBeVisible();

@@ -1,4 +1,4 @@
-/** The parts of the extension that need no editor: validation of configurations, and reading Python text. */
+/** Parts of the extension that need no editor: validation of configurations, and reading Python text. */
 
 import { expect, test } from "@playwright/test";
 import { readFile } from "node:fs/promises";
@@ -51,7 +51,7 @@ test.describe("validation", () => {
     }
 });
 
-test("the file in front is filled in, and values of a wrong type are left to the validation", async () => {
+test("the file in front replaces variables, and values of a wrong type stay for the validation", async () => {
     const launch = { type: "dynamo", name: "x", request: "launch" };
     const whole = { ...launch, program: "${file}", args: ["--in", "${fileDirname}/a"], cwd: "${fileDirname}" };
     expect(withFile(whole, "/x/$&.py")).toEqual({ ...launch, program: "/x/$&.py", args: ["--in", "/x/a"], cwd: "/x" });
@@ -70,7 +70,7 @@ test.describe("functions under torch.compile", () => {
         expect(found("@partial(torch.compile, dynamic=True)\ndef f(x): \n    return x")).toEqual([["f", 1, 2]]);
     });
 
-    test("a bare name only where it is torch's", () => {
+    test("with a bare name only if it was imported from torch", () => {
         expect(found("from torch import nn, compile\n@compile\ndef f(x):\n    pass")).toEqual([["f", 2, 3]]);
         expect(found("@compile\ndef f(x):\n    pass")).toEqual([]);
     });
@@ -81,7 +81,7 @@ test.describe("functions under torch.compile", () => {
         expect(found("torch.compile(model.forward)")).toEqual([]);
     });
 
-    test("of a module: the forward of its class", () => {
+    test("for a module, the forward of its class", () => {
         const model = "class Tiny(nn.Module):\n    def __init__(self):\n        pass\n\n    def forward(self, x):\n        return x\n\n";
         for (const call of ["(model)", "(model, dynamic=True)", "(model.forward)", "(model.eval())", "(Tiny())", "(Tiny().eval())"]) {
             expect(found(`${model}model = Tiny()\ncompiled = torch.compile${call}`), call).toEqual([["Tiny", 4, 5]]);
@@ -102,7 +102,7 @@ test.describe("functions under torch.compile", () => {
 test.describe("tests of pytest", () => {
     const found = (text: string): [string, number][] => testFunctions(text).map(({ id, line }) => [id, line]);
 
-    test("functions, methods of classes that pytest looks into, nothing inside of functions", () => {
+    test("functions, and methods of classes that pytest collects, but nothing inside functions", () => {
         expect(found("def test_one():\n    def test_inner():\n        pass\n\nasync def test_two(): ...")).toEqual([["test_one", 0], ["test_two", 4]]);
         expect(found("class TestModel:\n    def test_runs(self):\n        pass\n\n# end\n    def test_on(self): ...")).toEqual([["TestModel::test_runs", 1], ["TestModel::test_on", 5]]);
         expect(found("class Runs(unittest.TestCase):\n    def test_it(self): ...")).toEqual([["Runs::test_it", 1]]);
@@ -110,7 +110,7 @@ test.describe("tests of pytest", () => {
         expect(found("class TestOuter:\n    class TestInner:\n        def test_it(self): ...")).toEqual([["TestOuter::TestInner::test_it", 2]]);
     });
 
-    test("in files of the names that pytest looks for", () => {
+    test("only in files that pytest collects", () => {
         expect(["/a/test_model.py", "/a/model_test.py", "C:\\a\\test_x.py"].map(isTestFile)).toEqual([true, true, true]);
         expect(["/a/model.py", "/test_a/model.py", "/a/test_model.txt", "/a/latest.py"].map(isTestFile)).toEqual([false, false, false, false]);
     });
@@ -145,7 +145,7 @@ test.describe("lines that may show present values", () => {
     const shown = (text: string, stopped: number): Record<number, string[]> =>
         Object.fromEntries(linesWithPresentValues(text.split("\n"), stopped));
 
-    test("a name that was bound again shows at the last line alone", () => {
+    test("a name that was bound again shows only at the last line", () => {
         expect(shown("def f(x):\n    q, k = x.chunk(2)\n    q = q.view(3)\n    return q", 3)).toEqual({ 0: ["x"], 1: ["k"], 2: ["q"], 3: ["return", "q"] });
     });
 

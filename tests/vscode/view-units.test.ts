@@ -1,4 +1,4 @@
-/** What the views show of compiles: pure functions, without a browser. */
+/** The rows of the views about compiles: pure functions, without a browser. */
 
 import { expect, test } from "@playwright/test";
 import { rename, writeFile } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { findingsOf, merged, shortTitle } from "../../vscode-extension/src/views
 import { followPage } from "../../vscode-extension/src/views/growing-page.js";
 import { groupedGuards } from "../../vscode-extension/src/views/guard-groups.js";
 
-test("checks of one guard are one group, which nothing leaves", () => {
+test("checks of one guard are one group, and no check is lost", () => {
     const of = (expression: string, source = "x"): Guard => ({ expression, type: "TENSOR_MATCH", source });
     const guards = [
         of("hasattr(L['x'], '_dynamo_dynamic_indices') == False"),
@@ -24,7 +24,7 @@ test("checks of one guard are one group, which nothing leaves", () => {
     expect(groups.flat()).toEqual(guards);
 });
 
-test("what several compiles report of a line is one finding, errors first", () => {
+test("several compiles' reports about a line are one finding, errors first", () => {
     const place = { path: "/project/model.py", line: 3 };
     const compiled: CompiledFunction = { name: "f", place, compiles: [] };
     const compile: Compile = { id: "0/1", name: "f", state: "compiled", attempts: [], graphs: [], breaks: [{ reason: "Data-dependent branching", place, hints: ["Use torch.where"] }], failures: [{ compileId: "0/0", expression: "L['n'] == 1", reason: "", text: "n == 1", valueThen: "1", valueNow: "2", place: { ...place, line: 4 } }] };
@@ -48,7 +48,7 @@ test("a row of a finding begins with the cause, in few characters", () => {
     expect(shown("Recompiled: ")).toEqual(["", "Recompiled: "]);
 });
 
-test("attempts of a compile say what each ended with; a single one is not listed", () => {
+test("attempts of a compile say how each ended; a single attempt is not listed", () => {
     const compile: Compile = { id: "0/0", name: "f", state: "compiled", attempts: [{ number: 1 }], graphs: [], breaks: [] };
     expect(attemptRows(compile)).toEqual([]);
     const attempts = [{ number: 1, restarted: "a float became an input" }, { number: 2 }];
@@ -60,7 +60,7 @@ test("attempts of a compile say what each ended with; a single one is not listed
     expect(last({ state: "failed", problem: "BackendError: no\nmore" })).toBe("failed: BackendError: no");
 });
 
-test("the page of a part is shown, and then the page of the whole; nothing reloads", async ({}, info) => {
+test("the page of the first part is shown, then the complete page; neither reloads", async ({}, info) => {
     const [path, next] = [info.outputPath("report.html"), info.outputPath("next.html")];
     await writeFile(path, "<head><meta http-equiv='refresh' content='5'></head>43% so far");
     const shown: string[] = [];

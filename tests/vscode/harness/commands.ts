@@ -1,4 +1,4 @@
-/** Runs other programs to their end, with their output in a file or in the error. */
+/** Runs programs until they end. Their output goes to a file, or into the error. */
 
 import { spawn } from "node:child_process";
 import { existsSync, openSync } from "node:fs";
@@ -7,11 +7,11 @@ import { delimiter, join } from "node:path";
 export interface CommandOptions {
     cwd?: string;
     env?: NodeJS.ProcessEnv;
-    /** Gets all output; without it the end of the output becomes part of the error. */
+    /** The file for all output. Without it, the error contains the end of the output. */
     logFile?: string;
 }
 
-/** Runs a command and resolves when it ends well; the error of a failing one says what it was and why. */
+/** Runs a command; rejects if it fails, with the command and its output in the error. */
 export function run(command: string, args: string[], options: CommandOptions = {}): Promise<void> {
     const log = options.logFile === undefined ? "pipe" : openSync(options.logFile, "a");
     return new Promise((done, fail) => {

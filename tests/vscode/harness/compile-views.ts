@@ -1,4 +1,4 @@
-/** The views in the side bar "torch.compile", as a person reads them. */
+/** The views in the side bar "torch.compile". */
 
 import { expect, type Locator, type Page } from "@playwright/test";
 
@@ -12,22 +12,22 @@ type CompileView = (typeof VIEWS)[number];
 export class CompileViews {
     constructor(private readonly page: Page) {}
 
-    /** The first row of a view that has a text. */
+    /** The first row of a view that contains a text. */
     row(view: CompileView, text: string): Locator {
         return this.pane(view).locator(".monaco-list-row", { hasText: text }).first();
     }
 
-    /** The title of a view, with what it is about. */
+    /** The title and the description of a view. */
     title(view: CompileView): Locator {
         return this.page.locator(".pane-header", { has: this.page.locator("h3.title", { hasText: new RegExp(`^${view}$`) }) });
     }
 
-    /** What is below the title of a view. */
+    /** The part of a view below its title. */
     body(view: CompileView): Locator {
         return this.pane(view).locator(".pane-body");
     }
 
-    /** Opens the side bar with the given views unfolded and the others folded. */
+    /** Opens the side bar, expands the given views and collapses the others. */
     async show(...views: CompileView[]): Promise<void> {
         await openSideBar(this.page, /^torch\.compile/, this.title("Findings"));
         const [opened, folded] = [views, VIEWS.filter((view) => !views.includes(view))];
@@ -47,7 +47,7 @@ export class CompileViews {
         return scrollTo(this.row(view, text), this.pane(view).locator(".monaco-list").first(), text);
     }
 
-    /** Opens a row that is closed. */
+    /** Expands a collapsed row. */
     async open(view: CompileView, text: string): Promise<void> {
         const row = await this.reveal(view, text);
         if ((await row.getAttribute("aria-expanded")) === "false") {

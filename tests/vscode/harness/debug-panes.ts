@@ -1,4 +1,4 @@
-/** The Run and Debug view as a person reads it: call stack, variables, watches, breakpoints, the Debug Console. */
+/** The panes of debugging: call stack, variables, watches, breakpoints, the Debug Console. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -9,10 +9,10 @@ import { scrollTo } from "./scrolling.js";
 import { openSideBar } from "./side-bar.js";
 import { stackIfStopped } from "./stops.js";
 
-/** A stop may come after torch was imported and compiled something. */
+/** The time limit for a stop: before it, the program may import torch and compile. */
 const STOP_MILLISECONDS = 120_000;
 
-/** In the toolbar, which is docked to the view's title. */
+/** The stop button. The toolbar is docked to the view's title. */
 const STOP_BUTTON = ".part.sidebar .codicon-debug-stop, .part.sidebar .codicon-debug-disconnect";
 
 type Pane = "call-stack" | "variables" | "watch" | "breakpoints";
@@ -28,7 +28,7 @@ export class DebugPanes {
         return this.page.locator(`${container} .monaco-list-row`);
     }
 
-    /** The first row of a pane that has all of the texts. */
+    /** The first row of a pane that contains all of the texts. */
     row(pane: Pane, ...texts: string[]): Locator {
         return texts.reduce((rows, text) => rows.filter({ hasText: text }), this.rows(pane)).first();
     }
@@ -42,7 +42,7 @@ export class DebugPanes {
     async waitForStop(top: RegExp): Promise<string[]> {
         await this.show();
         const dialog = this.page.locator(".monaco-dialog-box");
-        // The page itself looks again: a message from here for each look would cost more than the look.
+        // Poll inside the page, because a message for each look would cost more than the look.
         const options = { polling: 100, timeout: STOP_MILLISECONDS };
         const found = await this.page.waitForFunction(stackIfStopped, [top.source, top.flags] as const, options).catch(() => undefined);
         const stack = await found?.jsonValue();
@@ -57,7 +57,7 @@ export class DebugPanes {
         throw new Error(`expected a stop at ${top}, got the call stack ${rows} and the output ${console}`);
     }
 
-    /** From now on notes whether the toolbar of debugging is shown, however shortly. */
+    /** Begins to watch for the debug toolbar, even if it appears only briefly. */
     async noteStart(): Promise<void> {
         await this.page.evaluate((stop) => {
             const note = (): void => {
@@ -78,35 +78,35 @@ export class DebugPanes {
         return this.page.evaluate(() => document.body.dataset.debugged === "yes");
     }
 
-    /** Waits until the session that was started is over. */
+    /** Waits until the started session has ended. */
     async waitForEnd(): Promise<void> {
         await this.show();
         const over = async (): Promise<boolean> => (await this.hasStarted()) && (await this.page.locator(STOP_BUTTON).count()) === 0;
         await expect.poll(over, { message: "the session ends", timeout: STOP_MILLISECONDS }).toBe(true);
     }
 
-    /** The texts of a pane's rows, blanks made one. */
+    /** The texts of a pane's rows, with runs of blanks as one blank. */
     async texts(pane: Pane): Promise<string[]> {
         return (await this.rows(pane).allInnerTexts()).map((text) => text.replace(/\s+/g, " ").trim());
     }
 
-    /** What the title of the Call Stack pane says of the stopped thread. */
+    /** The description of the stopped thread in the title of the Call Stack pane. */
     headline(): Locator {
         return this.page.locator(".call-stack-state-message .label");
     }
 
-    /** Scrolls a pane until a row with all of the texts is shown, and returns it. */
+    /** Scrolls a pane until a row with all of the texts is shown, and returns the row. */
     async reveal(pane: Pane, ...texts: string[]): Promise<Locator> {
         await this.show();
         return scrollTo(this.row(pane, ...texts), this.page.locator(`.debug-${pane} .monaco-list`), texts.join(" "));
     }
 
-    /** Opens a row of the Variables pane that is closed. */
+    /** Expands a collapsed row of the Variables pane. */
     async expand(text: string): Promise<void> {
         await this.foldVariables(text, true);
     }
 
-    /** What the menu of a row of the Variables pane offers, without entries that are greyed out. */
+    /** The enabled entries in the menu of a row of the Variables pane. */
     async offers(text: string): Promise<string[]> {
         const entries = this.page.locator(".monaco-menu .action-item:not(.disabled) .action-label");
         const row = await this.reveal("variables", text);
@@ -119,14 +119,14 @@ export class DebugPanes {
         return texts;
     }
 
-    /** Opens or closes a row of the Variables pane. */
+    /** Expands or collapses a row of the Variables pane. */
     async foldVariables(text: string, open: boolean): Promise<void> {
         await expect(async () => {
             const row = await this.reveal("variables", text);
             if ((await row.getAttribute("aria-expanded")) !== String(open)) {
                 await row.locator(".monaco-tl-twistie").click();
                 await expect(row).toHaveAttribute("aria-expanded", String(open), { timeout: 3000 });
-                // VS Code makes the pane anew 0.4 s after a stop, with what was open before.
+                // VS Code rebuilds the pane 0.4 s after a stop, with the rows that were expanded before.
                 await sleep(500);
                 const later = await this.reveal("variables", text);
                 await expect(later, "it stays so").toHaveAttribute("aria-expanded", String(open), { timeout: 1000 });
@@ -134,7 +134,7 @@ export class DebugPanes {
         }, `${text} ${open ? "opens" : "closes"}`).toPass({ timeout: 20_000 });
     }
 
-    /** Opens or closes a pane of the Run and Debug view by its title. */
+    /** Expands or collapses a pane of the Run and Debug view by its title. */
     async foldPane(title: string, open: boolean): Promise<void> {
         await this.show();
         const header = this.page.locator(".pane-header", { hasText: title });
@@ -144,7 +144,7 @@ export class DebugPanes {
         await expect(header).toHaveAttribute("aria-expanded", String(open));
     }
 
-    /** The row of the Disassembly view where the program is stopped. */
+    /** The row of the Disassembly view at which the program is stopped. */
     instructionRow(): Locator {
         const pointer = this.page.locator(".codicon-debug-stackframe, .codicon-debug-breakpoint-stackframe-dot");
         return this.page.locator(".disassembly-view .monaco-table-tr, .disassembly-view .monaco-list-row", { has: pointer }).first();
@@ -186,7 +186,7 @@ export class DebugPanes {
     }
 }
 
-/** How the call stack shows a frame. */
+/** A pattern for a frame's row in the call stack. */
 export function at(name: string, file: string, line: number): RegExp {
     return new RegExp(`^${escaped(name)} ${escaped(file)} ${line}:`);
 }

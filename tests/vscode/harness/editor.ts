@@ -1,4 +1,4 @@
-/** The editor that has the focus: its text, its gutter with breakpoints, its hovers. Lines are 1-based. */
+/** The focused editor: its text, its gutter with breakpoints, its hovers. Lines are 1-based. */
 
 import { expect, type Locator, type Page } from "@playwright/test";
 
@@ -14,7 +14,7 @@ export class Editor {
         this.quickInput = new QuickInput(page);
     }
 
-    /** Asks for suggestions at the cursor until one has a text, and returns all: a language's server may start late. */
+    /** Requests suggestions at the cursor until one contains a text, as a language server may start late. Returns all. */
     async suggest(text: string): Promise<Locator> {
         const suggestions = this.page.locator(".suggest-widget .monaco-list-row");
         await expect(async () => {
@@ -41,13 +41,13 @@ export class Editor {
         return lines.join("\n");
     }
 
-    /** The text of the line where the program is stopped. */
+    /** The text of the line at which the program is stopped. */
     async currentLine(): Promise<string> {
         const pointer = await this.area.locator(".glyph-margin-widgets .codicon-debug-stackframe").first().boundingBox();
         return pointer === null ? "" : this.textAt(pointer.y + pointer.height / 2);
     }
 
-    /** The text of one line, with what is shown at its end. */
+    /** The text of one line, including inline values at its end. */
     async lineText(line: number): Promise<string> {
         const { y } = await this.gutter.spot(line);
         return this.textAt(y);
@@ -83,7 +83,7 @@ export class Editor {
         }, y);
     }
 
-    /** Moves the cursor to a line, so that it is visible. Its number shows that the quick input did more than close. */
+    /** Moves the cursor to a line and waits for the line's number: the quick input may close without effect. */
     async goToLine(line: number): Promise<void> {
         const current = this.area.locator(".line-numbers.active-line-number");
         await expect(async () => {
@@ -92,7 +92,7 @@ export class Editor {
         }, `the cursor is at line ${line}`).toPass({ timeout: 60_000 });
     }
 
-    /** Sets a breakpoint by its key, which no link over a function moves away from its line. */
+    /** Sets a breakpoint by its key, which cannot miss the line if a link over a function appears. */
     async setBreakpoint(line: number): Promise<void> {
         await this.goToLine(line);
         await this.gutter.pressBreakpoint(line);
@@ -113,7 +113,7 @@ export class Editor {
     async hover(line: number, word: string): Promise<Locator> {
         const hover = this.page.locator(".debug-hover-widget");
         await expect(async () => {
-            // Looked for each time: lenses and the mark of a stop come after the stop, and move it.
+            // Find the position again each time: lenses and the mark of a stop appear late, and move the word.
             const spot = await this.spotOf(line, word);
             await this.page.mouse.move(spot.x, spot.y + 100);
             await this.page.mouse.move(spot.x, spot.y, { steps: 4 });
@@ -122,7 +122,7 @@ export class Editor {
         return hover;
     }
 
-    /** Where the middle of a word of a line is in the window. */
+    /** The position of the middle of a word in the window. */
     private async spotOf(line: number, word: string): Promise<{ x: number; y: number }> {
         const { y } = await this.gutter.spot(line);
         const spot = await this.area.locator(".view-line").evaluateAll(

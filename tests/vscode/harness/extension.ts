@@ -7,10 +7,10 @@ import { basename, join } from "node:path";
 import { run } from "./commands.js";
 import { cache, extensionRoot } from "./places.js";
 
-/** The extension that is tested: `DYNAMO_DAP_VSIX`, which was released, or where `packageExtension` puts it. */
+/** The tested .vsix: `DYNAMO_DAP_VSIX`, for example a released one, else the file that `packageExtension` writes. */
 export const packagedExtension = process.env.DYNAMO_DAP_VSIX ?? join(cache, "dynamo-dap.vsix");
 
-/** Makes the .vsix afresh unless one is given, and returns its path. */
+/** Builds the .vsix unless one is given, and returns its path. */
 export async function packageExtension(): Promise<string> {
     if (process.env.DYNAMO_DAP_VSIX !== undefined) {
         return packagedExtension;

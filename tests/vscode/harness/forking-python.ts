@@ -1,4 +1,4 @@
-/** A Python that forks the programs under test, as the tests in Python do: importing torch takes seconds. */
+/** A Python that forks the programs under test, because importing torch takes seconds. The Python tests use it, too. */
 
 import { spawn } from "node:child_process";
 import { mkdir } from "node:fs/promises";
@@ -11,12 +11,12 @@ import { environment } from "./server.js";
 
 const VARIABLE = "DYNAMO_DAP_FORKING_PYTHON";
 
-/** Its path. */
+/** The path of the forking Python. */
 export function forkingPython(): string {
     return process.env[VARIABLE] ?? python();
 }
 
-/** Starts it, for the programs of the first worker, and returns what ends it. */
+/** Starts the forking Python for the programs of the first worker, and returns a function that ends it. */
 export async function startForkingPython(): Promise<() => void> {
     const variables = environment(join(runs, "run-0"));
     await mkdir(variables.TMPDIR, { recursive: true });
@@ -26,7 +26,7 @@ export async function startForkingPython(): Promise<() => void> {
         child.stdout.once("data", (line: Buffer) => { done(line.toString().trim()); });
         child.once("exit", (code) => { fail(new Error(`tests.client.forking_python ended with ${String(code)}`)); });
     });
-    // It answers when it has imported torch.
+    // This returns when the forking Python has imported torch.
     await run(forkingPython(), ["-c", ""], { cwd: repository });
     return () => { child.stdin.end(); };
 }

@@ -1,4 +1,4 @@
-/** Counts what a user does: a click, a key, or a command that is typed. A task must take few of them. */
+/** Counts a user's gestures: a click, a key, or a typed command. A task must take few gestures. */
 
 import { expect } from "@playwright/test";
 
@@ -7,13 +7,13 @@ const MOST = 5;
 export class Gestures {
     private readonly done: string[] = [];
 
-    /** Does one gesture, named as a user would. */
+    /** Performs one gesture. `name` describes it in a user's words. */
     async do(name: string, gesture: () => Promise<unknown>): Promise<void> {
         this.done.push(name);
         await gesture();
     }
 
-    /** Fails if the task took more than a user has patience for. */
+    /** Fails if the task took too many gestures. */
     expectFew(): void {
         expect(this.done.length, this.done.join(", ")).toBeLessThanOrEqual(MOST);
     }

@@ -1,4 +1,4 @@
-/** The left edge of an editor, where breakpoints are set by clicks and shown by icons. Lines are 1-based. */
+/** The gutter of an editor, where clicks set breakpoints and icons show them. Lines are 1-based. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -11,8 +11,9 @@ export class Gutter {
     ) {}
 
     /**
-     * Clicks in the gutter until the breakpoint's glyph stays there: a click before the editor is ready is ignored, and
-     * one while a link over a function comes meets another line, where it is removed.
+     * Clicks in the gutter until the breakpoint's glyph stays there. VS Code ignores a click before the editor is
+     * ready. If a link over a function appears meanwhile, the click hits another line, and the breakpoint there is
+     * removed.
      */
     async clickBreakpoint(line: number): Promise<void> {
         const before = (await this.breakpointLines()).filter((other) => other !== line);
@@ -25,14 +26,14 @@ export class Gutter {
             }
             await expect.poll(() => this.breakpointLines(), { timeout: 1500 }).toContain(line);
             await this.settledSpot(line);
-            // A panel that opened may have left earlier ones no room.
+            // An opened panel may have covered earlier lines.
             const shown = await this.area().locator(".margin-view-overlays .line-numbers").allInnerTexts();
             const expected = [...before.filter((other) => shown.includes(String(other))), line];
             expect(await this.breakpointLines()).toEqual(expected.sort((one, other) => one - other));
         }, `a click sets a breakpoint at line ${line}`).toPass({ timeout: 30_000 });
     }
 
-    /** Presses F9 at the line of the cursor until the breakpoint's glyph is there: keys before the focus are lost. */
+    /** Presses F9 at the cursor's line until the breakpoint's glyph appears: keys before the focus are lost. */
     async pressBreakpoint(line: number): Promise<void> {
         await expect(async () => {
             if (!(await this.breakpointLines()).includes(line)) {
@@ -64,8 +65,9 @@ export class Gutter {
         await expect(async () => {
             await this.openMenu(line);
             const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
-            // A menu ignores a click right after it opened: that may be the release of the right button.
-            // Where no menu has opened it is asked for anew, instead of waiting for it until the time is up.
+            // A menu ignores a click right after it opens, because that may be the release of the right button. If no
+            // menu opens,
+// try again instead of waiting until the time limit.
             await entry.hover({ timeout: 2000 });
             await entry.click({ delay: 200, timeout: 2000 });
             await expect(box).toBeVisible({ timeout: 2000 });
@@ -81,11 +83,11 @@ export class Gutter {
         }
         await this.page.keyboard.press("Enter");
         await expect(box).toBeHidden();
-        // A focus that comes back late would take the next box's Enter, and write a line.
+        // Wait for the focus: if it came late, the Enter of the next box would insert a line.
         await expect(this.area().locator(".monaco-editor.focused").first()).toBeVisible();
     }
 
-    /** Opens the menu of a line's gutter. A link over a function that comes now makes it another line's: ask again. */
+    /** Opens the menu of a line's gutter. Tries again if a link over a function appears, which moves the line. */
     private async openMenu(line: number): Promise<void> {
         if (await this.page.locator(".monaco-menu").first().isVisible()) {
             await this.page.keyboard.press("Escape");
@@ -93,12 +95,12 @@ export class Gutter {
         const spot = await this.settledSpot(line);
         await this.page.mouse.move(spot.x, spot.y);
         await this.page.mouse.down({ button: "right" });
-        // The menu is there by now. A slow release over its first entry would choose that.
+        // The menu is open. A slow release of the button over its first entry would choose that entry.
         await this.page.mouse.move(spot.x - 40, spot.y);
         await this.page.mouse.up({ button: "right" });
     }
 
-    /** The gutter of a line once it stays where it is: links over functions come late and move the lines below. */
+    /** The gutter of a line, once its position is stable: links over functions appear late and move the lines below. */
     private async settledSpot(line: number): Promise<{ x: number; y: number }> {
         let spot = await this.spot(line);
         for (let quiet = 0; quiet < 4; ) {
@@ -110,7 +112,7 @@ export class Gutter {
         return spot;
     }
 
-    /** Where to click at a line that is shown. */
+    /** The position to click at a visible line. */
     async spot(line: number): Promise<{ x: number; y: number }> {
         const number = this.area().locator(".line-numbers", { hasText: new RegExp(`^${line}$`) }).first();
         const box = await number.boundingBox({ timeout: 5000 });

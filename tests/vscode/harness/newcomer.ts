@@ -1,4 +1,4 @@
-/** A user whose profile is empty: gestures are counted, and pictures are taken as small and large windows show it. */
+/** A user with an empty profile: counts gestures, and takes pictures in small and large windows. */
 
 import type { Locator } from "@playwright/test";
 import { symlink } from "node:fs/promises";
@@ -14,7 +14,7 @@ const SIZES = [
 ];
 const THEMES = { "Default Light Modern": "vs", "Default Dark Modern": "vs-dark" };
 
-/** A workspace as users have it: programs beside an environment with torch, and nothing else. */
+/** A typical workspace of a user: programs, an environment with torch, and nothing else. */
 export const test = base.extend<{ gestures: Gestures; pictures: (name: string, answer: Locator) => Promise<void> }>({
     gestures: async ({ vscode, workspace }, use) => {
         await expect(vscode.page.locator(".monaco-workbench")).toBeVisible();
@@ -24,7 +24,7 @@ export const test = base.extend<{ gestures: Gestures; pictures: (name: string, a
         await use(gestures);
         gestures.expectFew();
     },
-    // Both sizes, light and dark: the answer is in each picture.
+    // Both sizes, light and dark: each picture must show the answer.
     pictures: async ({ vscode, workspace, picture }, use, { project }) => {
         await use(async (name, answer) => {
             for (const [theme, kind] of Object.entries(THEMES)) {

@@ -1,4 +1,4 @@
-/** The node that runs code-server: it wants one major version, which the npm registry has as a package. */
+/** The node for code-server, which needs a certain major version. The npm registry has node as a package. */
 
 import { existsSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
@@ -8,11 +8,11 @@ import { run } from "./commands.js";
 
 export interface NodeRuntime {
     executable: string;
-    /** The folder that holds `include/node`, if it is there: native parts are then built without a download. */
+    /** The folder with `include/node`, if it exists. Native parts are then built without a download. */
     root: string | undefined;
 }
 
-/** This process's node if it has the wanted major version, else one installed from npm below `destination`. */
+/** Returns this process's node if it has the wanted major version, else installs one from npm below `destination`. */
 export async function nodeRuntime(major: number, destination: string): Promise<NodeRuntime> {
     if (process.versions.node.startsWith(`${major}.`)) {
         return describe(process.execPath);

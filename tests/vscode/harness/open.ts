@@ -1,6 +1,6 @@
 /**
- * `make vscode`: a real VS Code with the extension on a copy of the fixtures. An installed `code` if there is one, else
- * code-server from npm, whose address is printed; Ctrl+C ends it.
+ * `make vscode`: opens a real VS Code with the extension on a copy of the fixtures. Uses an installed `code`, else
+ * starts code-server from npm and prints its address; Ctrl+C ends it.
  */
 
 import { mkdir, writeFile } from "node:fs/promises";
@@ -15,7 +15,7 @@ import { Server } from "./server.js";
 import { Workspace } from "./workspace.js";
 
 const FOLDER = join(cache, "open");
-/** Those of a user, who has the inlay hints: tests turn them off. */
+/** The settings of a user, with inlay hints, which tests turn off. */
 const settings = { "dynamo.python": python(), "dynamo.inlayHints": true };
 
 async function openInstalled(code: string, vsix: string, workspace: Workspace): Promise<void> {

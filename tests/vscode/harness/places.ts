@@ -1,4 +1,4 @@
-/** Where things lie: all paths that the harness reads and writes. */
+/** All paths that the harness reads and writes. */
 
 import { fileURLToPath } from "node:url";
 import { join, resolve } from "node:path";
@@ -6,22 +6,22 @@ import { join, resolve } from "node:path";
 /** The root of the repository. */
 export const repository = resolve(fileURLToPath(import.meta.url), "../../../..");
 
-/** Downloaded parts (VS Code); safe to delete. */
+/** Downloads (VS Code); safe to delete. */
 export const cache = resolve(process.env.DYNAMO_DAP_VSCODE_CACHE ?? join(repository, ".vscode-test"));
 
-/** The folders of running servers and their workspaces; a run beside another one has its own. */
+/** The folders of running servers and their workspaces. Parallel runs need separate folders. */
 export const runs = resolve(process.env.DYNAMO_DAP_VSCODE_RUNS ?? cache);
 
 /** Screenshots, traces and logs of the tests. */
 export const output = join(repository, "tests", "output", "vscode");
 
-/** The small torch programs that tests, demo and documentation share. */
+/** The small torch programs for tests, demo and documentation. */
 export const fixtures = join(repository, "fixtures");
 
-/** Places in programs that have no markers, to be read by people. */
+/** Places in programs without markers, which users also read. */
 export const placesFile = join(repository, "tests", "places.json");
 
 export const extensionRoot = join(repository, "vscode-extension");
 
-/** An extension in the place of Python's, which says what interpreter a user chose. */
+/** An extension that replaces the Python extension, and reports the interpreter that the user chose. */
 export const standInPython = join(repository, "tests", "vscode", "stand-in-python");

@@ -1,6 +1,6 @@
 /**
- * Runs once before all tests: installs what is missing (the first time takes minutes, which no test's deadline counts),
- * packages the extension, and starts what forks programs. Returns what ends that.
+ * Runs once before all tests: installs VS Code if it is missing (this takes minutes, which count for no test's
+ * deadline), packages the extension, and starts the forking Python. Returns a function that ends the forking Python.
  */
 
 import { chromium } from "./chromium.js";
@@ -15,7 +15,7 @@ const PROJECT = "--project=";
 export default async function prepare(): Promise<() => void> {
     console.log(`Python: ${python()}`);
     console.log(`Browser: ${await chromium()}`);
-    // The core needs one version only: the other one is not installed for it.
+    // The core tests need only one version, so do not install the other.
     const chosen = process.argv.filter((each) => each.startsWith(PROJECT)).map((each) => each.slice(PROJECT.length));
     for (const version of [OLDEST, NEWEST].filter((each) => chosen.length === 0 || chosen.includes(each))) {
         const { entry } = await codeServer(cache, version);

@@ -1,4 +1,4 @@
-/** `make screenshots`: puts the named screenshots of the tests where the README shows them, small. */
+/** `make screenshots`: compresses the tests' screenshots and copies them to the folder of the README's pictures. */
 
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -8,7 +8,7 @@ import UPNG from "upng-js";
 import { extensionRoot, output } from "./places.js";
 
 const PICTURES = ["compile-time", "cached-call", "evaluate", "graph", "graph-break", "views", "run-time", "tensor", "time-travel"];
-/** A window of VS Code has few colours. */
+/** The number of colours; a window of VS Code has few. */
 const COLOURS = 96;
 
 const destination = join(extensionRoot, "media", "pictures");

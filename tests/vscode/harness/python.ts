@@ -1,4 +1,4 @@
-/** The Python that debugs and is debugged: `DYNAMO_DAP_PYTHON`, else the project's environment, else the PATH's. */
+/** The Python of debugger and programs: `DYNAMO_DAP_PYTHON`, else the project's environment, else the PATH's. */
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";

@@ -10,7 +10,7 @@ export class QuickInput {
         await this.accept(path, path.split("/").at(-1));
     }
 
-    /** Runs a command by the name that the command palette shows. The command may open the quick input again. */
+    /** Runs a command by its name in the command palette. The command may open the quick input again. */
     async runCommand(name: string): Promise<void> {
         await this.accept(`>${name}`, name);
     }
@@ -36,7 +36,7 @@ export class QuickInput {
         await row.click();
     }
 
-    /** Answers what a command asks for. */
+    /** Answers a question of a command. */
     async answer(text: string): Promise<void> {
         await expect(this.input, "the quick input asks").toBeVisible();
         await this.input.fill(text);
@@ -44,7 +44,7 @@ export class QuickInput {
         await expect(this.input).toBeHidden();
     }
 
-    /** Answers one of several questions, which has this title. */
+    /** Answers that one of several questions that has this title. */
     async answerOneOf(title: string, text: string): Promise<void> {
         await expect(this.page.locator(".quick-input-title", { hasText: title })).toBeVisible();
         await this.input.fill(text);
@@ -52,8 +52,8 @@ export class QuickInput {
     }
 
     /**
-     * Answers the dialog of "Save As". It shows the folder, reads it, and then writes its proposal over what was typed
-     * meanwhile: only the proposal ends with a name.
+     * Answers the dialog of "Save As". The dialog first shows the folder. After reading the folder, it replaces typed
+     * text by its proposal, so wait for the proposal, which ends with a file name.
      */
     async saveAs(path: string): Promise<void> {
         await expect(this.input, "the dialog proposes a name").toHaveValue(/^\/.*[^/]$/, { timeout: 60_000 });
@@ -63,8 +63,8 @@ export class QuickInput {
     }
 
     /**
-     * Types a text, waits until the first entry contains `offered`, and accepts it. All of it is tried again: a key that
-     * is pressed while the focus moves is lost, and a late move of the focus closes the box.
+     * Types a text, waits until the first entry contains `offered`, and accepts the entry. Repeats all of this, because
+     * a key is lost while the focus moves, and a late move of the focus closes the box.
      */
     private async accept(text: string, offered: string | undefined): Promise<void> {
         await expect(async () => {

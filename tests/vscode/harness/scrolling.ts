@@ -1,17 +1,17 @@
-/** Brings rows of lists and trees into sight: VS Code has only those rows in the page. */
+/** Scrolls to rows of lists and trees: the page contains only visible rows. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { expect, type Locator } from "@playwright/test";
 
-/** Scrolls a list until a row of it is shown, and returns the row; `what` names it in the error. */
+/** Scrolls a list until a row is shown, and returns the row; `what` names the row in the error. */
 export async function scrollTo(row: Locator, list: Locator, what: string): Promise<Locator> {
     const { mouse } = list.page();
     await expect(list).toBeVisible();
     await expect(async () => {
         await list.hover({ force: true, position: { x: 3, y: 3 } });
         await mouse.wheel(0, -100_000);
-        // A row is in the page only when it has been drawn.
+        // Wait until VS Code has drawn the first row.
         await expect(list.locator('.monaco-list-row[data-index="0"]')).toBeAttached({ timeout: 5000 });
         for (let page = 0; page < 50 && (await row.count()) === 0; page += 1) {
             await mouse.wheel(0, 60);
@@ -19,7 +19,7 @@ export async function scrollTo(row: Locator, list: Locator, what: string): Promi
         }
         await expect(row).toBeVisible({ timeout: 1000 });
         await expect(async () => {
-            // What VS Code shows of the row under the mouse may lie over the list: it goes when the mouse leaves.
+            // Move the mouse away: the tooltip of the row under the mouse may cover the list.
             await mouse.move(0, 0);
             const distance = await distanceFromSight(row);
             if (distance !== 0) {
@@ -32,7 +32,7 @@ export async function scrollTo(row: Locator, list: Locator, what: string): Promi
     return row;
 }
 
-/** How far to scroll so that the middle of a row is visible: parents of rows stay at the top, over what is there. */
+/** How far to scroll so that the middle of a row is visible. Sticky parents of rows cover the top of the list. */
 async function distanceFromSight(row: Locator): Promise<number> {
     return row.evaluate((element) => {
         const box = element.getBoundingClientRect();

@@ -1,4 +1,4 @@
-/** A running code-server with a profile of its own: started on a free port, stopped with all that it started. */
+/** A running code-server with its own profile, on a free port. Stopping it also stops its child processes. */
 
 import { spawn } from "node:child_process";
 import { openSync } from "node:fs";
@@ -11,15 +11,15 @@ import type { CodeServer } from "./code-server.js";
 import { run } from "./commands.js";
 
 const START_MILLISECONDS = 60_000;
-/** On a machine that is very busy its parts miss each other: "timed out", and it ends. */
+/** On a very busy machine, code-server may end with "timed out", because its parts wait for each other too long. */
 const START_ATTEMPTS = 4;
 const STOP_MILLISECONDS = 10_000;
 
-/** Moving pictures are made in both, by a run that names one. */
+/** The theme of this run. `make pictures` runs the scenes once in each theme. */
 export const theme = process.env.DYNAMO_DAP_THEME === "light" ? "light" : "dark";
 export const makesScenes = process.env.DYNAMO_DAP_THEME !== undefined;
 
-/** Settings of every profile: nothing asks, fetches, or outlives a test. */
+/** Settings of every profile: no questions, no downloads, nothing that outlives a test. */
 const NECESSARY = {
     "workbench.colorTheme": theme === "light" ? "Default Light Modern" : "Default Dark Modern",
     "security.workspace.trust.enabled": false,
@@ -46,17 +46,17 @@ const QUIET = {
     "extensions.ignoreRecommendations": true,
     "remote.autoForwardPorts": false,
     "editor.minimap.enabled": false,
-    // What earlier tests recorded would stand in the lines of later ones.
+    // Otherwise, hints from records of earlier tests would appear in later ones.
     "dynamo.inlayHints": false,
     "debug.openDebug": "openOnDebugBreak",
 };
 
-/** Whose settings: those of a quiet window, or of somebody who has set nothing yet. */
+/** Which settings: those of a quiet window, or none, as for a new user. */
 export type Profile = "quiet" | "empty";
 
 export interface ServerOptions {
     installation: CodeServer;
-    /** Profile, extensions, home and logs of this server; made fresh. */
+    /** A new folder for the profile, extensions, home and logs of this server. */
     folder: string;
     /** Packaged extensions to install. */
     extensions: string[];
@@ -71,7 +71,7 @@ export class Server {
         readonly port: number,
         private readonly group: number,
         private readonly ended: Promise<void>,
-        /** What the server's environment variables are, besides those of this process. */
+        /** The server's environment variables, in addition to those of this process. */
         readonly environment: NodeJS.ProcessEnv,
     ) {}
 
@@ -136,7 +136,7 @@ export class Server {
         await this.ended;
     }
 
-    /** Waits until the server answers; false when it ended or took too long. */
+    /** Waits until the server answers. Returns false if it ended or took too long. */
     private async isReady(): Promise<boolean> {
         const deadline = Date.now() + START_MILLISECONDS;
         while (Date.now() < deadline) {
@@ -163,8 +163,7 @@ export class Server {
     }
 }
 
-/** The server must not write to the user's home, nor ask a marketplace. */
-/** The variables of a server in a folder, besides those of this process. */
+/** The additional variables of a server in a folder, which must not write to the user's home or use a marketplace. */
 export function environment(folder: string): Record<string, string> & { TMPDIR: string } {
     const home = join(folder, "home");
     return {

@@ -1,6 +1,6 @@
-/** How the page shows that the program has stopped. */
+/** Recognizes a stop of the program in the page. */
 
-/** Runs in the page: the rows of the call stack at a stop, "dialog" where one is open, else null. */
+/** Runs in the page. Returns the rows of the call stack at a stop, "dialog" if a dialog is open, else null. */
 export function stackIfStopped([source, flags]: readonly [string, string]): string[] | "dialog" | null {
     const rows = [...document.querySelectorAll<HTMLElement>(".debug-call-stack .monaco-list-row")];
     const stack = rows.map((row) => row.innerText.replace(/\s+/g, " ").trim());

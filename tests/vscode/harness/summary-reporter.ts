@@ -1,6 +1,6 @@
 /**
- * Names each test that failed in a line of its own at the end of the run, in the words in which pytest does it: where
- * only the end of a long log is kept, these lines show which test failed, and why.
+ * Prints one line for each failed test at the end of the run, in the format of pytest. If only the end of a long log is
+ * kept, these lines show which tests failed, and why.
  */
 
 import type { Reporter, TestCase, TestResult } from "@playwright/test/reporter";

@@ -17,7 +17,7 @@ export async function view(vscode: Workbench, name: string): Promise<FrameLocato
     return tensorPage(vscode);
 }
 
-/** The page in front. */
+/** The active page. */
 export function tensorPage({ page }: Workbench): FrameLocator {
     return page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
 }

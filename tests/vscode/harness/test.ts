@@ -1,7 +1,7 @@
 /**
- * The test function of the end-to-end tests. One VS Code and one browser run for all tests; each test gets a fresh copy
- * of the fixtures in a folder of its own, so that VS Code remembers nothing of other tests: no editors, breakpoints,
- * watches. A failing test leaves a screenshot.
+ * The test function of the end-to-end tests. One VS Code and one browser run for all tests. Each test gets a copy of
+ * the fixtures in a new folder, for which VS Code remembers no editors, breakpoints or watches of other tests. A
+ * failing test leaves a screenshot.
  */
 
 import { expect, test as base, type Page, type TestInfo } from "@playwright/test";
@@ -21,11 +21,11 @@ import { Workspace } from "./workspace.js";
 export interface PerWorker {
     version: VSCodeVersion;
     profile: Profile;
-    /** Folders of extensions that are installed besides the project's own. */
+    /** Folders of extensions to install in addition to the project's own. */
     otherExtensions: string[];
     /** Settings of the machine. */
     settings: Record<string, unknown>;
-    /** How much larger everything in the window is. */
+    /** The zoom factor of the window. */
     scale: number;
     server: Server;
     window: Page;
@@ -38,9 +38,9 @@ type Shoot = (caption: string, seconds?: number) => Promise<void>;
 interface PerTest {
     workspace: Workspace;
     vscode: Workbench;
-    /** Takes a named screenshot of success. */
+    /** Takes a named screenshot. */
     picture: TakePicture;
-    /** Takes one frame of a moving picture: how it looks now, with a caption, for some seconds. */
+    /** Takes one frame of an animation: a screenshot with a caption, shown for some seconds. */
     shoot: Shoot;
 }
 
@@ -86,7 +86,7 @@ export const test = base.extend<PerTest, PerWorker>({
     ],
     workspace: async ({}, use, info) => {
         const scene = sceneOf(info);
-        // Pictures show paths of files.
+        // Use a readable path, because pictures show it.
         const folder =
             scene === undefined
                 ? join(runs, `workspaces-${info.parallelIndex}`, `${info.testId}-${info.retry}`, "fixtures")
@@ -106,7 +106,7 @@ export const test = base.extend<PerTest, PerWorker>({
     picture: async ({ window }, use) => {
         await mkdir(output, { recursive: true });
         const take: TakePicture = async (name) => {
-            // Short flashes do not belong in pictures.
+            // Pictures must not show short flashes.
             await window.screenshot({ path: join(output, `${name}.png`), animations: "disabled" });
         };
         await use(take);
@@ -133,12 +133,12 @@ export const test = base.extend<PerTest, PerWorker>({
     },
 });
 
-/** The name of the moving picture that a test makes: "scene NAME: …". */
+/** The name of a test's animation, from its title "scene NAME: …". */
 function sceneOf(info: TestInfo): string | undefined {
     return /^scene ([\w-]+):/.exec(info.title)?.[1];
 }
 
-/** Runs in the window: to paint a progress bar without a GPU takes time from the program that it waits for. */
+/** Runs in the window. Without a GPU, painting progress bars would slow the debugged program down. */
 function stopProgressBars(): void {
     document.addEventListener("DOMContentLoaded", () => {
         const style = document.createElement("style");

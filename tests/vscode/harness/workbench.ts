@@ -1,6 +1,6 @@
 /**
- * VS Code's window in the browser, as a person uses it: opens files and runs commands.
- * Every wait has an end and says in its error what it waited for.
+ * VS Code's window in the browser: opens files and runs commands as a user does. Every wait has a time limit, and its
+ * error says what it waited for.
  */
 
 import { expect, type Locator, type Page } from "@playwright/test";
@@ -27,7 +27,7 @@ export class Workbench {
         this.quickInput = new QuickInput(page);
     }
 
-    /** Opens the window and waits until its extensions are there. */
+    /** Opens the window and waits until its extensions have started. */
     async open(address: string): Promise<void> {
         await this.page.goto(address, { waitUntil: "domcontentloaded" });
         const explorer = this.page.locator(".explorer-folders-view .monaco-list-row").first();
@@ -36,7 +36,7 @@ export class Workbench {
         await this.widenSideBar();
     }
 
-    /** Drags the edge of the side bar, so that values are not cut off in pictures. VS Code may remember it. */
+    /** Widens the side bar, so that pictures show complete values. VS Code may remember the width. */
     private async widenSideBar(): Promise<void> {
         const box = await this.page.locator(".part.sidebar").boundingBox();
         if (box !== null && box.width < SIDE_BAR_PIXELS - 5) {
@@ -60,14 +60,14 @@ export class Workbench {
         await expect(this.editor.area.locator(".view-line").first()).toBeVisible();
     }
 
-    /** Runs a command by the name that the command palette shows. */
+    /** Runs a command by its name in the command palette. */
     async command(name: string): Promise<void> {
         await this.quickInput.runCommand(name);
     }
 
     /**
-     * Presses F5 until debugging starts or a dialog opens: a key pressed before the debugger is known is ignored.
-     * A short program may have ended when this returns.
+     * Presses F5 until debugging starts or a dialog opens. VS Code ignores the key before it knows the debugger. A
+     * short program may have ended when this returns.
      */
     async startDebugging(dialog = this.page.locator(".monaco-dialog-box")): Promise<void> {
         await this.debug.noteStart();
@@ -79,7 +79,7 @@ export class Workbench {
         }, "debugging starts").toPass({ timeout: 80_000 });
     }
 
-    /** The dialog that is open. */
+    /** Waits for a dialog and returns it. */
     async dialog(): Promise<Locator> {
         const dialog = this.page.locator(".monaco-dialog-box");
         await expect(dialog, "a dialog opens").toBeVisible();

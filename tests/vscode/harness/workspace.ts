@@ -1,4 +1,4 @@
-/** A copy of the fixtures with a ready launch.json, to be opened in VS Code. */
+/** A copy of the fixtures with a launch.json, to open in VS Code. */
 
 import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ export function launchJson(changes: object): string {
     return JSON.stringify({ version: "0.2.0", configurations: [configuration] }, null, 4);
 }
 
-/** The same for a job of two ranks; `program` is what they run, with its arguments. */
+/** The text of a launch.json for a job of two ranks; `program` is their program and its arguments. */
 export function jobJson(changes: object, ...program: string[]): string {
     const args = ["--standalone", "--nproc-per-node=2", ...program];
     const job = { name: "job", program: undefined, module: "torch.distributed.run", args, cwd: "${workspaceFolder}" };
@@ -34,7 +34,7 @@ export const CONFIGURATIONS = [
 export class Workspace {
     constructor(readonly folder: string) {}
 
-    /** Makes a fresh copy at `folder`. */
+    /** Makes a new copy at `folder`. */
     static async make(folder: string, configurations: object[] = CONFIGURATIONS): Promise<Workspace> {
         await rm(folder, { recursive: true, force: true });
         await cp(fixtures, folder, { recursive: true, filter: (path) => !path.includes("__pycache__") });
@@ -44,7 +44,7 @@ export class Workspace {
         return new Workspace(folder);
     }
 
-    /** The 1-based line with the comment `#@marker` in a file, or with the text that the place has in `places.json`. */
+    /** The 1-based line of a file with the comment `#@marker`, or with the text of that place in `places.json`. */
     async line(name: string, marker: string): Promise<number> {
         const lines = (await readFile(join(this.folder, name), "utf8")).split("\n");
         const text = (JSON.parse(await readFile(placesFile, "utf8")) as Places)[name]?.[marker];

@@ -1,6 +1,6 @@
 /**
- * The real Python extension is in no registry that tests can count on. This has its place and the two calls of its API
- * (`ms-python.python`, `environments`) by which other extensions learn the interpreter that the user chose.
+ * Replaces the Python extension, which tests cannot download reliably. It has the id `ms-python.python` and the two
+ * calls of the API `environments` that tell other extensions which interpreter the user chose.
  */
 
 const vscode = require("vscode");
