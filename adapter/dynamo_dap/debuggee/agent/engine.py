@@ -138,7 +138,7 @@ class CallSaver(Protocol):
     """Saves calls of compiled functions."""
 
     def save(self, top: types.FrameType, folder: str | None, *, has_data: bool) -> RecordCallBody:
-        """Save the call in which this thread is held; ``top`` is its innermost frame. Raises ``CannotSaveCall``."""
+        """Save the call in which this thread is held, found from ``top`` outwards. Raises ``CannotSaveCall``."""
 
 
 class EntryReader(Protocol):
@@ -151,7 +151,7 @@ class EntryReader(Protocol):
         """Return the cache entries of the functions called ``function``, or of all functions."""
 
     def forget(self, function_id: int, compile_id: str | None) -> int:
-        """Remove the entry of ``compile_id``, or (None) all of the function. Return how many were removed.
+        """Remove the entry of ``compile_id``, or (None) all entries of the function. Return how many were removed.
 
         Raises:
             NoSuchEntry: the function or entry does not exist, or cannot be removed now.
@@ -264,9 +264,10 @@ class EagerDebugger(Protocol):
     def resume(self, step: Step | None, stopped: types.FrameType | None = None) -> None:
         """Resume the calling thread, which the agent has held.
 
-        Both debuggers follow a ``step``; the one that reaches its end first stops. This debugger follows it in
-        ``stopped``, the frame of ordinary Python that has stopped. If that is None, it follows the step in the eager
-        code that called the agent's frames. Without a ``step`` the user chose to continue: cancel this debugger's step.
+        Both debuggers follow a ``step``; the one that reaches the step's end first stops. This debugger follows the
+        step in ``stopped``, the frame of ordinary Python that has stopped. If that is None, it follows the step in the
+        eager code that called the agent's frames. Without a ``step`` the user chose to continue: cancel the step of
+        this debugger.
         """
 
     def step_into_next_call(self) -> None:

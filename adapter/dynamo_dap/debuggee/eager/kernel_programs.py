@@ -1,8 +1,9 @@
 """Stops in kernels that Triton's interpreter runs: in one program of a launch, at wrong accesses, at races.
 
 One program of each launch is debugged as ordinary Python: the one that the option ``tritonProgram`` selects, else the
-first. In the other programs, debugpy stops only at breakpoints with conditions, which may choose a program. There is
-one ``KernelPrograms`` per process that interprets kernels. Runs on the threads that launch them.
+first. In the other programs, debugpy stops only at breakpoints with conditions, which may choose a program, and by
+exception filters. There is one ``KernelPrograms`` per process that interprets kernels. Runs on the threads that launch
+them.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class KernelPrograms(Observer):
                 pydevd_passing.forget_filtered()
 
     def is_in_other_program(self) -> bool:
-        """Return whether the calling thread runs a program in which only conditions stop."""
+        """Return whether the calling thread runs a program in which breakpoints without conditions are skipped."""
         return self._local.is_other
 
     def _follow_debugpy(self) -> None:
@@ -232,7 +233,7 @@ class _OfThread(threading.local):
     """The state of a thread that interprets a kernel."""
 
     is_other = False
-    """Whether the thread runs a program in which only breakpoints with conditions stop."""
+    """Whether the thread runs a program in which breakpoints without conditions are skipped."""
     has_passed = False
     """Whether debugpy has skipped library code of the interpreter."""
     let_in: Callable[[], None] | None = None
