@@ -99,8 +99,8 @@ _TRIED = {
     ),
     "opening.names": "Values and texts are made only for the requested page.",
     "flat.breakpoints": (
-        "Lines are looked up by file. The ratio is the same with 100 breakpoints, so the cost does not grow with "
-        "their number."
+        "Lines are looked up by file. With 100 breakpoints the ratio is equal, so the cost does not grow with their "
+        "number."
     ),
     "travel.log": (
         "Most instructions store only themselves, data lies in flat lists, and functions that have ended share their "
@@ -121,7 +121,7 @@ _ROWS = (
     Row("breaks.record", "40 functions with 80 graph breaks under dynamo-dap run, relative to plain", "", 1.03),
     Row("breaks.session", "these 40 functions in a default session, relative to plain", "", 1.05),
     Row("breaks.condition", "these 40 functions with a false condition, relative to plain", "", 1.1),
-    Row("breaks.compile-time", "the same with this breakpoint in mode compile-time, relative to plain", "", 1.05),
+    Row("breaks.compile-time", "the false condition in mode compile-time, relative to plain", "", 1.05),
     Row("calls.idle", "compiled calls without breakpoints, relative to plain", "", 1.01),
     Row("calls.elsewhere", "compiled calls with a breakpoint elsewhere, relative to plain", "", 1.02),
     Row("calls.nan", "calls of about 10 ms with the exception filter nan, relative to plain", "", 1.02),

@@ -35,7 +35,7 @@ test("ranks have their names in the call stack, and stop and continue together",
         (await debug.texts("call-stack")).filter((row) => row.startsWith("rank ") && row.includes("PAUSED")).sort();
     await expect.poll(held, { message: "both ranks are held", timeout: 90_000 }).toEqual(HELD);
     await picture("ranks");
-    // The job ends only if both continue, although only one is told to.
+    // The job ends only if both continue, although only one gets the command.
     await workspace.write("go", "");
     await debug.press("F5");
     await debug.waitForEnd();
