@@ -1,7 +1,7 @@
 """Serves DAP inside the debugged program: threads, pauses, breakpoints, steps, and requests about them.
 
-The agent leaves torch to its engines (compile-time, run-time). They hook into the program, ask the agent whether to
-stop, pass it the frames to show, and block in ``Agent.hold`` until the user resumes the thread.
+The agent leaves torch to its engines (compile-time, run-time). They hook into the program, and ask the agent whether to
+stop. To stop, they pass the frames to show, and block in ``Agent.hold`` until the user resumes the thread.
 
 Each module depends only on those below it::
 

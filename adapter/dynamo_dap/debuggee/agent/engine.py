@@ -88,7 +88,7 @@ class InstructionEngine(Protocol):
     def set_listing_breakpoints(
         self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
-        """Replace the breakpoints of the listing ``virtual``; return None if it is another kind of source."""
+        """Replace the breakpoints of the listing ``virtual``; return None if ``virtual`` is not a listing."""
 
     def show_listings_as(self, form: str) -> None:
         """Show listings in another form, one of ``LISTING_FORMS``."""
@@ -488,8 +488,8 @@ class Host(Protocol):
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user resumes it, and serve requests on it.
 
-        Ends the step in progress on this thread. If the user resumes it by a step, the step is in ``steps`` on return.
-        Returns at once if no client is connected or the thread is held already.
+        Ends the step in progress on this thread. If the user resumes the thread by a step, that step is in ``steps`` on
+        return. Returns at once if no client is connected or the thread is held already.
         """
 
     @property

@@ -1,6 +1,6 @@
 """Interrupts the program's threads: raises an exception in them, or makes the main thread call a function.
 
-A request on a held thread may run user code that never ends. When its time is up or the user cancels it,
+A request on a held thread may run user code that never ends. When the request's time is up or the user cancels it,
 ``PyThreadState_SetAsyncExc`` raises an exception in the thread, at its next Python instruction. Code stuck in C
 continues until the C function returns; a callback reports that. One watchdog thread serves the whole process, and
 sleeps while there is nothing to watch.
@@ -298,7 +298,7 @@ class _Watchdog:
             self._thread = own_thread("watchdog", self._run)
             self._thread.start()
         elif self._wakes_at is None or deadline < self._wakes_at:
-            # Wake it only for an earlier deadline: a wake-up costs more than evaluating most conditions.
+            # Wake the thread only for an earlier deadline: a wake-up costs more than evaluating most conditions.
             self._wakes_at = deadline
             self._condition.notify()
 

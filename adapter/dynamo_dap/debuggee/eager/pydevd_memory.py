@@ -1,10 +1,9 @@
 """Makes debugpy release generated code, and its own earlier sessions.
 
 For each code object, pydevd caches a decision for the life of the process. So generated code would stay alive after
-torch drops it in a reset or a recompile, with its graph, its FakeTensors and its names in the program's globals.
-Therefore, on Python 3.11 and older, pydevd caches the decision for a copy of generated code; the copy is dropped when
-the original is freed. With ``sys.monitoring``, pydevd caches nothing about generated code. Runs on any thread of the
-program.
+torch drops it, with its graph, its FakeTensors and its names in the program's globals. With this module, on Python 3.11
+and older, pydevd caches the decision for a copy of generated code; the copy is dropped when the original is freed. With
+``sys.monitoring``, pydevd then caches nothing about generated code. Runs on any thread of the program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Makes debugpy skip some breakpoints, and continue steps that would end in certain code.
 
-This is for Triton kernels, of which only one program per launch is debugged, for breakpoints that a trace has reported
-already, and for frames in which a resume function restores its state. Uses debugpy's private names, as
-``pydevd_internals`` does. Functions are called on the threads that debugpy traces.
+This is for programs of a Triton kernel that are not debugged, for breakpoints that a trace has reported already, and
+for frames in which a resume function restores its state. Uses debugpy's private names, as ``pydevd_internals`` does.
+Functions are called on the threads that debugpy traces.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class BackwardPasses:
     # -- the backward pass: autograd's thread --------------------------------------------------------------------------
 
     def _on_gradients(self, kept: KeptCall, gradients: Gradients) -> None:
-        """Stop at lines of a call whose gradients have arrived. Raise nothing, or the program would get it."""
+        """Stop at lines of a call whose gradients have arrived. Raise nothing: the program would get the exception."""
         try:
             arrived = any(each is not None for each in gradients)
             if not arrived or self._host.is_holding or not self.are_wanted() or any(map(is_fake_tensor, gradients)):

@@ -72,7 +72,7 @@ def with_zeros(
 ) -> tuple[GraphModule, Mapping[Node, Node], Sequence[Node]]:
     """Add an input of zeros to each operand in ``uses``.
 
-    Uses in ``in_place`` get it in place, right before the user, so that operations still write to the same memory.
+    For uses in ``in_place``, add the input in place, right before the user: operations still write to the same memory.
 
     Returns:
         The new graph, the copies of the original nodes, and the new inputs.

@@ -269,7 +269,7 @@ class ComparingRun(CallObserver, CompileObserver):
 
     @contextlib.contextmanager
     def _running(self, what: str) -> Iterator[None]:
-        """Show the ``compare`` command what is compared inside this context."""
+        """Return a context in which the ``compare`` command shows ``what`` as the running comparison."""
         file = Path(f"{self._path}{RUNNING}")
         file.write_text(what, encoding="utf-8")
         try:

@@ -1,10 +1,10 @@
 """Judges whether two results of one operation differ by more than rounding, element by element.
 
-The measure is a run in float64 (``Referee.exact``). A compiled result counts as right if it is at least as near to that
-run as the eager result, and half of the digits of each element are right. Other results get a tolerance from the eager
-result's own error against the float64 run. A result beyond the tolerance is compared with further float64 runs, in
-which each result is changed at random by one rounding error of its type (``Referee.disturbed``). Without a float64 run,
-the tolerance is relative to each element and to the tensor's scale. Runs on the thread that makes the call.
+The measure is a run in float64 (``Referee.exact``). A compiled result is right if it is at least as near to that run as
+the eager result, and if half of each element's digits are right. Other results get a tolerance from the eager result's
+own error against the float64 run. A result beyond the tolerance is compared with further float64 runs. These change
+each operation's result at random, by one rounding error of its type (``Referee.disturbed``). Without a float64 run, the
+tolerance is relative to each element and to the tensor's scale. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def _answer_of(
     """
     read, write = os.pipe()
     with warnings.catch_warnings():
-        # Python warns that the fork lacks the other threads. It does not use them.
+        # Python warns that the fork lacks the other threads. The fork does not use them.
         warnings.simplefilter("ignore", DeprecationWarning)
         # Not ``os.fork``: debugpy replaces that, to debug forked processes.
         child = sys.modules["posix"].fork()

@@ -258,7 +258,7 @@ class ExactBody:
 
 
 class Noise:
-    """Disturbs the results of a run. Has its own random generator, so that the program's random numbers stay."""
+    """Disturbs the results of a run. Has its own random generator, so that the program's generators do not change."""
 
     def __init__(self, dtypes: Mapping[str, object], seed: int) -> None:
         torch = sys.modules["torch"]

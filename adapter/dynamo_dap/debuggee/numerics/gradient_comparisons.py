@@ -2,8 +2,8 @@
 
 ``KeptBackward`` keeps a call until the program's backward pass has run through it. Then the call's graph is
 differentiated from the output gradients of that pass: in its own dtypes, in float64, and in float64 with every result
-disturbed. If a gradient differs, the graph is compiled again with a zero added to each operand, so that the part of a
-gradient that comes from each operation can be compared. Runs on the program's thread that runs the backward pass.
+disturbed. If a gradient differs, the graph is compiled again with a zero added to each operand: the zero's gradient is
+the part that comes from one operation. Runs on the program's thread that runs the backward pass.
 """
 
 from __future__ import annotations
