@@ -1,10 +1,9 @@
 """Finds the instructions of generated code that have side effects, and which effects these are.
 
-It recognizes them by the targets of calls and stores: Dynamo's names of compiled graphs and resume functions, the
-user's objects, lists that pack a frame on the stack. Dynamo's record has the user's statements behind each side effect,
-and names changed objects by their sources, ``L['d']`` or ``G['state'].last``. This module derives the same names from
-the stores of the generated code. It has no side effects, except that it reads the user's source lines. Runs on any
-thread.
+The module recognizes them by the targets of calls and stores: Dynamo's names of compiled graphs and resume functions,
+the user's objects, lists that pack a frame on the stack. Dynamo's record has the user's statements behind each side
+effect, and names changed objects by their sources, ``L['d']`` or ``G['state'].last``. This module derives the same
+names from the stores of the generated code. It only reads the user's source lines. Runs on any thread.
 """
 
 from __future__ import annotations

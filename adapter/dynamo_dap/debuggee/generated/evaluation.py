@@ -98,7 +98,7 @@ def is_true(values: FrameValues, expression: str) -> bool:
 def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: int, expression: str) -> bool:
     """Return whether a condition without calls is certainly false, at minimal cost.
 
-    Called at every instruction with a conditional breakpoint. It also returns False if the full evaluation must decide.
+    Called at every instruction with a conditional breakpoint. Return False as well if the full evaluation must decide.
     """
     condition = _compiled_condition(expression)
     if condition is None or condition.calls:

@@ -47,7 +47,7 @@ class ReverseStops:
     # -- lines and functions ---------------------------------------------------------------------------------------
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """Return the breakpoints that stop. Those with a hit count stop only where they have stopped in the trace."""
+        """Return the breakpoints that stop; with a hit count, only where they have stopped in the trace."""
         candidates = [each for each in self._candidates(point) if each.conditions.log_message is None]
         stopped = self._history.stopped.get(at, ())
         candidates = [each for each in candidates if each.conditions.hit_condition is None or each.id in stopped]

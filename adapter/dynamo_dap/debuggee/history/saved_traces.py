@@ -1,9 +1,9 @@
 """Keeps a cached call's trace for later calls of the same cache entry.
 
 The entry's guards hold for each of its calls, so the trace's results hold as well. A later call is not traced again:
-its own objects replace those of the traced call in the saved trace. They are found by their sources, as the compiled
-code finds them. Between two calls the trace holds no object of the program. The tracing thread makes the trace, and any
-thread that makes a later call may use it. The trace lives as long as the facts about the cache entry.
+its own objects replace those of the traced call in the saved trace. The objects are found by their sources, as the
+compiled code finds them. Between two calls the trace holds no object of the program. The tracing thread makes the
+trace, and any thread that makes a later call may use it. The trace lives as long as the facts about the cache entry.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class SavedTrace:
             if source is None:
                 self._tracked.append((key, tracker, None))
             elif type(source).__name__ in _WITHOUT_EXPRESSION:
-                # This identity belongs to no object: cells are never looked up by identity.
+                # A negative number is no object's identity: cells are never looked up by identity.
                 self._tracked.append((-number, tracker, None))
             else:
                 self._tracked.append((key, tracker, _compiled(source)))

@@ -209,7 +209,7 @@ class _Sequences:
 
 
 class Snapshots(Sequence[Snapshot]):
-    """Snapshots, oldest first. A trace has thousands, and each mostly equals the one before.
+    """Snapshots, oldest first. A trace has thousands of snapshots, and each mostly equals the one before.
 
     So each field of all snapshots is one list or array: with one object per snapshot, garbage collection took longer
     than taking the snapshots. Numbers count from the first snapshot ever added.

@@ -68,9 +68,9 @@ class StateLog:
         """The function of the last snapshot."""
         self._is_inlined = self._is_generator = False
         self._locals: dict[str, object] | None = None
-        """Its variables in the last copy."""
+        """The variables of that function in the last copy."""
         self._callers: tuple[PastFrame, ...] = ()
-        """Its waiting callers."""
+        """The waiting callers of that function."""
         self._around: list[tuple[PastFrame, ...]] = []
         """Earlier values of ``_callers``: each call adds one, and its return removes it."""
         self._emptied: dict[str, Any] = {}
@@ -394,7 +394,7 @@ class StateLog:
     def writing_nodes(self) -> list[tuple[int, Node]]:
         """Return the outermost graph's nodes that change a tensor in place, with their numbers.
 
-        The numbers count operations from 0, without inputs. This does not change the shown state.
+        The numbers count operations from 0, without inputs. The shown state stays as it is.
         """
         shown = self._shown
         self.show(None)

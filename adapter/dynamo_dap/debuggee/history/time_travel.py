@@ -122,7 +122,7 @@ class _Begins:
 
 
 class TraceHistory:
-    """One attempt's snapshots, for steps through them. They are numbered from the beginning of the log."""
+    """Steps through one attempt's snapshots, which are numbered from the beginning of the log."""
 
     def __init__(self, log: StateLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
         """End steps only in the user's own files if ``just_my_code``."""

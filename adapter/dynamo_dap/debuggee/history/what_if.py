@@ -1,9 +1,9 @@
 """Continues a held trace with a change (what-if), in isolation from the program's own trace.
 
 The call is replayed up to the user's first change, which is made there. Each later change starts a new replay with all
-changes, so a change that Dynamo cannot trace has no effect on the others. Such a trace stops like any other. At its end
-the result is discarded, and the held trace continues without stops. Runs on the tracing thread, under Dynamo's compile
-lock: there is one such trace at a time.
+changes, so a change that Dynamo cannot trace has no effect on the others. A changed trace stops like any other. At its
+end the result is discarded, and the held trace continues without stops. Runs on the tracing thread, under Dynamo's
+compile lock: there is one such trace at a time.
 """
 
 from __future__ import annotations

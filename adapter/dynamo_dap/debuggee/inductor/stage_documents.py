@@ -159,7 +159,7 @@ class StageDocuments:
         return None
 
     def _number(self, identifier: str, node: Node, part: Part) -> None:
-        """Note which part of Dynamo's graph has an operation's number. Its backward pass has the same number."""
+        """Note which part of Dynamo's graph has an operation's number, which the operation's backward pass has too."""
         number = node.meta.get("seq_nr")
         if identifier == "joint" and number is not None and part.parents:
             self._of_number.setdefault(number, part.parents)

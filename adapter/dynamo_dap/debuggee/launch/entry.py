@@ -3,7 +3,7 @@
 A child process runs it with ``--child``. A worker of multiprocessing's fork server runs it under another name, with the
 global ``INVITATION``: the file of a debugger's invitation, or the recorded run as JSON.
 
-It runs as a plain script, so that none of the user's directories is first on ``sys.path`` while the debugger is
+This file runs as a plain script, so that none of the user's directories is first on ``sys.path`` while the debugger is
 imported. If this Python has no ``dynamo_dap`` installed, it uses the package that contains this file.
 """
 

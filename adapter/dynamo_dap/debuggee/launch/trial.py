@@ -1,6 +1,6 @@
 """Runs the program with a tried edit: reads edited files from copies, and saves the program's results.
 
-It saves the results of calls of compiled functions, and the final values of ``__main__``. Each run starts with the
+The results are those of calls of compiled functions, and the final values of ``__main__``. Each run starts with the
 same random seeds. Runs on the main thread before and after the program; results are saved on whichever thread calls.
 The files on disk are not touched; modules of a package are imported from copies, like the program's own file.
 """

@@ -3,7 +3,7 @@
 The name is ``LlamaForCausalLM.forward`` where Dynamo compiles ``can_return_tuple.<locals>.wrapper``. A wrapper's
 captured variables contain the function that it will call. A resume function captures none, so this module notes the
 function that each wrapper called last, as long as the wrapper's code lives. Runs on threads that compile or run
-compiled code. It runs no code of the program.
+compiled code. No code of the program runs.
 """
 
 from __future__ import annotations

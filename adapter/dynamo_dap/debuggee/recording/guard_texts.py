@@ -1,7 +1,7 @@
 """Translates torch's guards into sentences: ``x is f32[any, 2]``, ``torch is the module it was``.
 
-It has no side effects. Torch writes guards as internal code: ``___check_obj_id(G['torch'], 139788182681088),
-type=<class 'module'>``. An unknown kind of guard keeps torch's text, with the user's names.
+The functions have no side effects. Torch writes guards as internal code: ``___check_obj_id(G['torch'],
+139788182681088), type=<class 'module'>``. An unknown kind of guard keeps torch's text, with the user's names.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class _Tree:
         return made
 
     def close(self) -> None:
-        """End all running phases of the main thread. Those of another thread end at its last event."""
+        """End all running phases of the main thread. Phases of another thread end at its last event."""
         if self.is_main:
             self.leave(1)
             self._spend()

@@ -1,6 +1,6 @@
 """Records each compile of this process, for views, for the record file and for reports.
 
-Its hooks are installed while a session wants a record. Events reach it on compiling threads; the agent's reader thread
+Its hooks are installed while a session wants a record. Events arrive on compiling threads; the agent's reader thread
 answers requests from the record. One per process.
 """
 

@@ -1,6 +1,6 @@
 """Repeats a saved call for ``dynamo-dap replay``, alone or under the debugger.
 
-Runs on the main thread of its own process. It asks no question: the parent process has asked the user.
+Runs on the main thread of its own process. This process asks no question: its parent has asked the user.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Saves a call of a compiled function to a folder: its arguments, the objects that its code uses, its source files.
 
 The code is followed without running it: from the names in a function's instructions to its globals and the modules that
-it uses, and so on. So the folder has more than one trace used: a repeated call can take another path. Values
+it uses, and so on. So the folder has more than a single trace used, and a repeated call can take another path. Values
 are read as the debugger reads them: no method of a user's class is called. Runs on the held thread, or the thread that
 makes the call; a ``CallWriter`` lives for one call.
 """

@@ -111,8 +111,8 @@ _CALLED_TWICE = frozenset({"abs", "float", "int", "len", "list", "max", "min", "
 def is_repeatable(text: str) -> bool:
     """Return whether ``text`` is an expression that may run twice.
 
-    It calls only functions and methods of torch, none in place, and some builtins. The program's own functions may
-    print or change something, so an expression that calls them runs once.
+    Such an expression calls only functions and methods of torch, none in place, and some builtins. The program's own
+    functions may print or change something, so an expression that calls them runs once.
     """
     try:
         tree = ast.parse(text.strip(), "<expression>", "eval")

@@ -110,8 +110,8 @@ class ProgressOfTraces:
     """The progress of the running trace, and of the outer ones.
 
     Dynamo may inline a function, find a graph break in it, and restart without it. The generated code then calls the
-    function, which is traced by itself. Its breakpoints were reported before, and are not reported again. Nor are they
-    if Dynamo skips the outer function for the break: in a loop, for example.
+    function, which is traced by itself. Breakpoints in it were reported while it was inlined, and are not
+    reported again. Nor are they if Dynamo skips the outer function because of the break, for example in a loop.
     """
 
     def __init__(self) -> None:

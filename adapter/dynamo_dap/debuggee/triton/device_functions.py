@@ -1,6 +1,6 @@
 """Implements libdevice's functions, which GPUs have and Triton's interpreter lacks, by torch's.
 
-They are installed while a kernel is interpreted, and run on the kernel's thread.
+The replacements are installed while a kernel is interpreted, and run on the kernel's thread.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _kernel_of(autotuner: Any) -> object:
     if autotuner not in _kernels:
         kernel = autotuner.fn
         if kernel.fn is None:
-            # It was compiled in another process.
+            # The kernel was compiled in another process.
             reload = getattr(autotuner, "_reload_kernel", None)
             kernel = reload().fn if reload is not None else None
         _kernels[autotuner] = kernel if kernel is None else _original(kernel)

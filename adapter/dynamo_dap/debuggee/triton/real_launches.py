@@ -1,9 +1,9 @@
 """Interprets a launch of a kernel that is compiled for a device, before the launch itself.
 
-The interpreter works on copies of the arguments; the launch itself is unchanged. It is installed when the program
-imports Triton, for the life of the process. The interpreter patches Triton's language for all threads. So it runs one
-launch at a time, and compiles on other threads wait meanwhile. Nothing else in Triton changes. Runs on the threads that
-launch kernels.
+The interpreter works on copies of the arguments; the launch itself is unchanged. The hooks are installed when the
+program imports Triton, for the life of the process. The interpreter patches Triton's language for all threads. So it
+interprets one launch at a time, and compiles on other threads wait meanwhile. Nothing else in Triton changes. Runs on
+the threads that launch kernels.
 """
 
 from __future__ import annotations

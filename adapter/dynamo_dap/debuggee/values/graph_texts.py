@@ -1,7 +1,7 @@
 """Writes FX graphs as Python: a node as a line, a graph as a function, its inputs as the user would write them.
 
-They show ``self.fc.weight`` where Dynamo writes ``l_self_modules_fc_parameters_weight_``. Runs on the tracing thread,
-or on any thread for a finished graph.
+For example, ``self.fc.weight`` replaces ``l_self_modules_fc_parameters_weight_``. Runs on the tracing thread, or on any
+thread for a finished graph.
 """
 
 from __future__ import annotations

@@ -293,7 +293,8 @@ class VirtualSource:
     key: object = field(default=None, compare=True)
     """Sources with the same key (not None) are one document with one ``sourceReference``.
 
-    Its ``text`` may be called on any thread at any time. A document without a key lives as long as its pause.
+    The ``text`` of such a source may be called on any thread at any time. A document without a key lives as long as its
+    pause.
     """
 
 
