@@ -147,7 +147,7 @@ class SavedTrace:
             if source is None:
                 self._tracked.append((key, tracker, None))
             elif type(source).__name__ in _WITHOUT_EXPRESSION:
-                # A negative number is no object's identity: cells are never looked up by identity.
+                # No object has a negative identity: cells are never looked up by identity.
                 self._tracked.append((-number, tracker, None))
             else:
                 self._tracked.append((key, tracker, _compiled(source)))
