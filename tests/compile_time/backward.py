@@ -18,7 +18,7 @@ from tests.run_time.in_process import Action, ScriptedHost, SeenStop
 
 
 class EveryLine(BackwardPasses):
-    """Traces each call again in its backward pass, whatever is set."""
+    """Traces each call again in its backward pass, even without breakpoints."""
 
     def __init__(self, host: Any, address_of: Callable[..., int] = lambda frame, index: 0) -> None:
         super().__init__(host, address_of, LineTraces(lambda: None))
@@ -60,7 +60,7 @@ Kind = TypeVar("Kind", bound=EveryLine)
 
 @contextmanager
 def every_backward_pass(kind: type[Kind] = EveryLine) -> Iterator[Kind]:  # type: ignore[assignment]
-    """Have every compiled call inspected in its backward pass."""
+    """Inspect every compiled call in its backward pass."""
     host: Any = ScriptedHost(lambda stop: None, mode="both")
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)
@@ -76,7 +76,7 @@ def backward_breakpoints(
     script: Callable[[SeenStop], Action] = lambda stop: None,
     **options: Any,
 ) -> Iterator[ScriptedHost]:
-    """Have breakpoints in a file; ``script`` says what to do at each stop."""
+    """Set breakpoints in a file; ``script`` says what to do at each stop."""
     host: Any = ScriptedHost(script, mode="both", **options)
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)

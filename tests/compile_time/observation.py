@@ -1,7 +1,8 @@
-"""Everything that two runs of one program can be compared by: graphs, guards, generated code, recompiles, results.
+"""Observes a program's run, to compare two runs: graphs, guards, generated code, recompiles, results.
 
-A program is a function that is given ``compiled``, makes what it compiles afresh, calls it, and returns the results.
-``observe`` runs it with hooks that only note. Names that torch makes unique (counters, ids, hashes) are normalised.
+A program is a function with the parameter ``compiled``. It makes new functions, compiles them with ``compiled``, calls
+them, and returns the results. ``observe`` runs it with hooks that only take notes. Names that torch makes unique
+(counters, ids, hashes) are normalised.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from torch.fx.graph_module import _loader
 
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 
-# What torch's modules consist of is not garbage: each of the many collections here has to look at the rest only.
+# The objects of torch's modules are not garbage. Frozen, they do not slow down the many collections of these tests.
 gc.collect()
 gc.freeze()
 
 
 @dataclass
 class Observation:
-    """What one run of a program did."""
+    """The observable facts of one run of a program."""
 
     graphs: list[str] = field(default_factory=list)
     guards: list[str] = field(default_factory=list)
@@ -43,14 +44,14 @@ class Observation:
     results: list[Any] = field(default_factory=list)
     compiles: dict[str, int] = field(default_factory=dict)
     counters: Any = None
-    """Everything else that torch counts and numbers, and what it remembers of sizes."""
+    """Torch's other counters and numbers, and its memory of sizes."""
     steps: int = 0
     lines: int = 0
     random_state: Any = None
 
 
 _COUNTED = ("frames", "stats", "graph_break", "unimplemented", "recompile_limit", "inline_call")
-"""Groups of torch's counters that say what was compiled; others count hits of caches that outlive a run."""
+"""Groups of torch's counters about compiles. Other groups count hits of caches that outlive a run."""
 
 _UNIQUE = [
     (re.compile(r"__compiled_fn_\d+(_[0-9a-f_]+)?"), "__compiled_fn"),
@@ -65,7 +66,7 @@ _UNIQUE = [
 
 
 def normalised(text: str) -> str:
-    """Return text without what torch makes unique."""
+    """Return a text without the names that torch makes unique."""
     for pattern, replacement in _UNIQUE:
         text = pattern.sub(replacement, text)
     return text
@@ -78,11 +79,10 @@ def observe(
     runs: int = 1,
     **options: Any,
 ) -> Observation:
-    """Run ``program(compiled)`` and note everything; ``watch(frame)`` is called at every line that is traced.
+    """Run ``program(compiled)`` and note everything; ``watch(frame)`` is called at every traced line.
 
-    ``compiled(function)`` compiles with a backend that runs the graph as it is; ``options`` go to ``torch.compile``, as
-    do those that it is given itself.
-    Of several ``runs`` the later ones are served by what the first one compiled, as far as they can be.
+    ``compiled(function)`` compiles with a backend that runs the graph unchanged. It passes ``options``, and its own
+    options, to ``torch.compile``. With several ``runs``, the calls of later ones hit the cache if possible.
     """
     torch._dynamo.reset()
     counters.clear()
@@ -127,7 +127,7 @@ def observe(
         CleanupManager.count - cleanups,
         repr(pgo.get_code_state()),
     )
-    # torch drops the guards of what dies; what dies in a cycle would do so at some time that nobody knows.
+    # Torch drops the guards of dead objects. Objects in cycles would otherwise die at an unknown time.
     gc.collect()
     for code in dict.fromkeys(codes):
         for entry in torch._dynamo.eval_frame._debug_get_cache_entry_list(code):
@@ -136,17 +136,17 @@ def observe(
 
 
 def _have_numbers_of_one_width() -> None:
-    """Have as many digits in each: torch sorts guards by the length of names, so after 999 their order is another."""
+    """Give all numbers the same width: torch sorts guards by the length of names, so 1000 would change the order."""
     if _next_number() < _FIRST_NUMBER:
         bytecode_transformation._unique_id_counter = itertools.count(_FIRST_NUMBER)
 
 
 _FIRST_NUMBER = 1_000_000
-"""No run of all tests together comes to ten times as many."""
+"""A first number with so many digits that no run of all tests reaches one more digit."""
 
 
 def _next_number() -> int:
-    """Return the number that torch gives next to a name that it makes up."""
+    """Return the number of the next name that torch generates."""
     return int(repr(bytecode_transformation._unique_id_counter)[len("count(") : -1])
 
 
@@ -194,7 +194,7 @@ def _listing(code: types.CodeType) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a result as something that compares by value."""
+    """Return a result as a value that can be compared with ``==``."""
     if isinstance(value, torch.Tensor):
         return ("tensor", str(value.dtype), tuple(value.shape), value.detach().tolist(), value.requires_grad)
     if isinstance(value, dict):

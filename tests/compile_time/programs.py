@@ -1,4 +1,4 @@
-"""Programs that make Dynamo use as many kinds of values as it has. Each takes ``compiled`` and returns its results."""
+"""Programs that use as many of Dynamo's kinds of values as possible. Each takes ``compiled``, and returns results."""
 
 from __future__ import annotations
 
@@ -402,7 +402,7 @@ def functions(compiled: Compiled) -> list[Any]:
 
 
 def bodies(compiled: Compiled) -> list[Any]:
-    """Bodies of higher-order operators: with what they capture, one inside another, of which some are traced twice."""
+    """Use bodies of higher-order operators: with captured values, nested, and some that Dynamo traces twice."""
 
     def layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         grown = x @ weight
@@ -473,7 +473,7 @@ class Derived(Base):
 
 
 class Subclass(torch.Tensor):
-    """A tensor subclass without any behaviour of its own."""
+    """A tensor subclass without behaviour of its own."""
 
 
 def rare_values(compiled: Compiled) -> list[Any]:  # noqa: C901  (small functions in one)

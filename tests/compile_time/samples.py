@@ -1,7 +1,7 @@
-"""Chooses a sample of programs that together have every construct, and the looks that show something new.
+"""Chooses a sample of programs that together contain every construct, and inspects only what is new.
 
-A construct is a kind of syntax or an instruction. ``make walks`` takes all programs and all looks: it sets ``WALKS``,
-the number of random walks through each program.
+A construct is a kind of syntax or an instruction. ``make walks`` takes all programs and inspects everything: it sets
+``WALKS``, the number of random walks through each program.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ WALKS = int(os.environ.get("WALKS", "0"))
 
 
 def sample(sources: Mapping[str, str], always: Collection[str] = ()) -> list[str]:
-    """Return the names of programs that together have every construct; all names in ``make walks``.
+    """Return the names of programs that together contain every construct; in ``make walks``, all names.
 
-    ``always`` names programs to take in any case, such as those in which a bug was found.
+    ``always`` has programs that are always chosen, such as those in which a bug was found.
     """
     if WALKS:
         return list(sources)
@@ -33,7 +33,7 @@ def sample(sources: Mapping[str, str], always: Collection[str] = ()) -> list[str
 
 
 def constructs_of(source: str) -> set[str]:
-    """Return the kinds of syntax, and the instructions, that a program has."""
+    """Return the kinds of syntax and the instructions in a program."""
     tree = ast.parse(source)
     kinds = {type(node).__name__ for node in ast.walk(tree)}
     code = compile(tree, "<sample>", "exec", dont_inherit=True)
@@ -48,13 +48,13 @@ def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 class Once:
-    """Remembers kinds of things, to recognize the first of each; in ``make walks`` every one counts as the first."""
+    """Recognizes the first object of each kind. In ``make walks``, every object counts as the first."""
 
     def __init__(self) -> None:
         self._seen: set[object] = set()
 
     def is_new(self, kind: object) -> bool:
-        """Return whether this is the first thing of its kind."""
+        """Return whether this is the first object of its kind."""
         if kind in self._seen:
             return bool(WALKS)
         self._seen.add(kind)

@@ -1,4 +1,4 @@
-"""Stops a trace at a marked line and looks, once: ``at(marker, program, look)``."""
+"""Stops a trace once at a marked line, and inspects it: ``at(marker, program, look)``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Program = Callable[..., list[Any]]
 
 
 def line_of(marker: str, function: Any) -> int:
-    """Return the line of a source that ends with ``#@marker``."""
+    """Return the number of the source line that ends with ``#@marker``."""
     lines, first = inspect.getsourcelines(inspect.unwrap(function))
     endings = (f"#@{marker}", f"# @{marker}")
     found = [max(first, 1) + number for number, line in enumerate(lines) if line.rstrip().endswith(endings)]
@@ -24,7 +24,7 @@ def line_of(marker: str, function: Any) -> int:
 
 
 def at(marker: str, program: Program, look: Callable[[Any], Result], **options: Any) -> Result:
-    """Run ``program`` and return what ``look(frame)`` returned when the trace first came to the marked line."""
+    """Run ``program`` and return the result of ``look(frame)`` when the trace first reaches the marked line."""
     line = line_of(marker, program)
     path = inspect.getsourcefile(program)
     results: list[Result] = []

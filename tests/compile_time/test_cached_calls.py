@@ -1,4 +1,4 @@
-"""Cached calls are stopped in by tracing them again: nothing of that reaches the program."""
+"""Stops in cached calls, which are replayed: the program does not notice it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class EveryCall(CachedCallStops):
-    """Traces every cached call again, whatever is set."""
+    """Replays every cached call, even without breakpoints."""
 
     def __init__(self, host: Any) -> None:
         self.logs = StateLogs(CodeFactsCache(), lambda: False)
@@ -66,7 +66,7 @@ class EveryCall(CachedCallStops):
         self.followed = 0
 
     def walk(self, attempt: Attempt) -> None:
-        """Go through a saved trace."""
+        """Walk through a saved trace."""
 
     def are_wanted(self) -> bool:
         return True
@@ -99,17 +99,17 @@ def every_cached_call(kind: type[Kind]) -> Iterator[Kind]:
 
 
 def parts(seen: Observation) -> dict[str, Any]:
-    """Return what a run did, by name, but for how many instructions were traced."""
+    """Return the observed facts of a run by name, without the number of traced instructions."""
     return {name: value for name, value in vars(seen).items() if name not in ("steps", "lines")}
 
 
 SERVED = [program for program in PROGRAMS if program is not contexts]
-"""``contexts`` makes new objects at each run, for which it is compiled again."""
+"""Without ``contexts``, which recompiles in each run, because it makes new objects."""
 
 
 @pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
 def test_nothing_changes(program: Any) -> None:
-    """Every scope is opened at every line of every call, with its values."""
+    """Opening every scope at every line of every call, with its values, has no effect."""
     observe(program, runs=3)
     alone = parts(observe(program, runs=3))
     looker = Looker(lazy=True)
@@ -123,7 +123,7 @@ def test_nothing_changes(program: Any) -> None:
 
 
 class Scaler(torch.nn.Module):
-    """Has a number that its code reads, and one that it stores."""
+    """Reads one number attribute and stores another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Scaler(torch.nn.Module):
 
 @pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
 def test_nothing_changes_when_traces_end_early(program: Any) -> None:
-    """Each a line later than the one before, so that they end in bodies, inlined functions and transforms too."""
+    """Each trace ends one line later than the previous one, so also in bodies, inlined functions and transforms."""
     observe(program, runs=6)
     alone = parts(observe(program, runs=6))
     count = ended = limit = 0
@@ -163,7 +163,7 @@ def test_nothing_changes_when_traces_end_early(program: Any) -> None:
 
 
 class Predicting(EveryCall):
-    """Computes the tensors at every line of each cached call from the graph that the first one's trace has left."""
+    """Computes the tensors at every line of each cached call from the graph of the first cached call's trace."""
 
     def __init__(self, host: Any) -> None:
         super().__init__(host)
@@ -180,7 +180,7 @@ class Predicting(EveryCall):
             in_call = SavedGraphInCall(graph, call)
             for node, count in visits:
                 self._predicted.append(_value(lambda node=node, count=count: in_call.value_of(node, count)))
-            # What comes next keeps and compares anew.
+            # The next run keeps and compares its own values.
         self._visits: list[Any] = []
         self._graph, self._at = SavedGraph(), 0
         try:
@@ -191,15 +191,15 @@ class Predicting(EveryCall):
             self._attempt = None
 
     def look(self, frame: TracedFrame) -> None:
-        """Keep, and compare, what the locals of ``frame`` are."""
-        if self._attempt is not frame.attempt:  # the first, or the trace begins again
+        """Keep and compare the local variables of ``frame``."""
+        if self._attempt is not frame.attempt:  # the first attempt, or a restart
             self._graph.close()
             self._attempt, self._graph, self._visits, self._at = frame.attempt, SavedGraph(), [], 0
         count = frame.keep_graph(self._graph)
         for _, node in tensors_of(frame):
             try:
                 copy = self._graph.wanted_copy(node)
-            except NoRealValue:  # of the body of a higher-order operator
+            except NoRealValue:  # in the body of a higher-order operator
                 continue
             self._visits.append((copy, count))
             if self._predicted:
@@ -212,10 +212,10 @@ class Predicting(EveryCall):
 
 
 class Keeping(EveryCall):
-    """Keeps the trace of each entry's first cached call, and inspects every line of it instead of later ones.
+    """Keeps the trace of each entry's first cached call, and inspects that trace instead of those of later calls.
 
-    These are traced as well, to see that the saved trace shows the same: the values in each of them, and every scope in
-    the first. In ``make walks`` in each.
+    Later calls are replayed as well, to compare the saved trace with them: the values of each call, and every scope of
+    the first one (in ``make walks``, of each).
     """
 
     def __init__(self, host: Any) -> None:
@@ -224,7 +224,7 @@ class Keeping(EveryCall):
         self.compared = self.lent = 0
         self.refused: list[str] = []
         self.failures: list[BaseException] = []
-        """What went wrong where the program's calls begin, which nothing passes on."""
+        """Errors at the beginning of the program's calls, which would otherwise be lost."""
         self._is_tracing_only = self._is_looking = False
         self._once = Once()
         self._attempt: object = None
@@ -247,12 +247,12 @@ class Keeping(EveryCall):
         return known
 
     def look_if_cached(self, frame: TracedFrame) -> None:
-        """Look, but not at the traces of real compiles."""
+        """Inspect a frame, unless its trace is a real compile."""
         if replayed_call() is not None:
             self.look(frame)
 
     def look(self, frame: TracedFrame) -> None:
-        """A trace has reached a line."""
+        """Inspect a frame whose trace has reached a line."""
         if self._attempt is not frame.attempt:
             self._attempt, self._seen = frame.attempt, []
         if self._is_tracing_only:
@@ -267,7 +267,7 @@ class Keeping(EveryCall):
             raise
 
     def _compare(self, history: TraceHistory) -> None:
-        # Torch 2.15 runs generators to their end when it makes code of what is left of them.
+        # Torch 2.15 runs unfinished generators to their end when it generates code for them.
         later = {code_flags for *_, code_flags in self._seen[history.end :]}
         assert history.end == len(self._seen) or all(flags & inspect.CO_GENERATOR for flags in later)
         for at in range(history.end):
@@ -294,7 +294,7 @@ class Setting:
 
 
 def test_a_kept_trace_holds_nothing_of_the_program() -> None:
-    """What a call was given dies when the program lets go of it, without a garbage collection."""
+    """The arguments of a call die when the program releases them, without a garbage collection."""
 
     def fn(setting: Setting, tensors: list[torch.Tensor], names: dict[str, torch.Tensor], step: int) -> torch.Tensor:
         total = tensors[0] * setting.factor
@@ -332,7 +332,7 @@ def _forget(code: types.CodeType) -> None:
 
 @pytest.mark.parametrize("drop", [lambda code: torch.compiler.reset(), _forget], ids=["reset", "forgotten"])
 def test_a_kept_trace_goes_with_its_cache_entry(drop: Callable[[types.CodeType], None]) -> None:
-    """With all FakeTensors; that of an entry that torch has stays. What is compiled anew is kept anew."""
+    """It goes with all its FakeTensors. Traces of remaining entries stay. A new compile gets a new saved trace."""
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
@@ -366,8 +366,8 @@ def test_a_kept_trace_goes_with_its_cache_entry(drop: Callable[[types.CodeType],
 
 
 def _kept_of(calls: Keeping, compiled: Callable[[torch.Tensor], torch.Tensor]) -> list[weakref.ref[Any]]:
-    """Call it three times, and return what is kept then that was not before: graphs' FakeTensors, and the trace."""
-    before = list(calls._saved.all)  # held, so that nothing new gets the identity of one that goes meanwhile
+    """Call ``compiled`` three times, and return the newly kept objects: the FakeTensors of graphs, and the trace."""
+    before = list(calls._saved.all)  # held, so that no new object gets the id of one that dies meanwhile
     for _ in range(3):
         compiled(torch.ones(3))
     found: list[weakref.ref[Any]] = []
@@ -392,7 +392,7 @@ def _are_equal(one: object, other: object) -> bool:
 
 @pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
 def test_later_calls_are_seen_in_the_trace_of_the_first(program: Any) -> None:
-    """Values are those of a trace of the call itself, with every scope opened at every line too; nothing changes."""
+    """The values equal those of a replay of the call itself. Opening every scope at every line changes nothing."""
     observe(program, runs=4)
     alone = parts(observe(program, runs=4))
     with every_cached_call(Keeping) as calls:
@@ -405,7 +405,7 @@ def test_later_calls_are_seen_in_the_trace_of_the_first(program: Any) -> None:
     for failure in calls.failures:
         raise failure
     assert calls.lent or calls.refused
-    # A random number of the program's is drawn by the generated code: no source leads to it.
+    # The generated code draws the program's random number, so no source leads to that number.
     assert set(calls.refused) <= {"numbers"} or program is tensors, calls.refused
     for name, value in alone.items():
         assert watched[name] == value, name
@@ -421,7 +421,7 @@ def _value(get: Any) -> Any:
 
 @pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
 def test_later_calls_are_predicted_by_the_graph_of_the_first(program: Any) -> None:
-    """In-place writes, random numbers and sizes included; and computing them changes nothing."""
+    """This includes in-place writes, random numbers and sizes. Computing the values changes nothing."""
     observe(program, runs=4)
     alone = parts(observe(program, runs=4))
     with every_cached_call(Predicting) as calls:
@@ -434,7 +434,7 @@ def test_later_calls_are_predicted_by_the_graph_of_the_first(program: Any) -> No
 
 @pytest.fixture
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traces cannot be kept, as where something of the call cannot be found again."""
+    """Prevent saved traces, as if a value of the call could not be found again."""
 
     def refuse(trace: CompleteTrace, *_: object) -> NoReturn:
         clear(trace.output)
@@ -463,13 +463,13 @@ CONDITIONS = [
     ("line 2", "step == 100", 1),
     ("line 2", "self.factor == 3.0", 5),
 ]
-"""Line, a condition that is false, and how many of 5 cached calls are traced for it if no trace is kept."""
+"""A line, a false condition, and how many of 5 cached calls are replayed for it if no trace is saved."""
 
 
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize(("line", "condition", "traces"), CONDITIONS)
 def test_a_false_condition_needs_no_trace(line: str, condition: str, traces: int, scaler: Calls) -> None:
-    """Of 5 cached calls the first is traced; what calls the program's functions or was changed is left to the trace."""
+    """Only the first of 5 cached calls is replayed, except for calls of the program's functions and changed values."""
     scaler.run(SourceBreakpoint(line=scaler.line(line), condition=condition))
     assert scaler.traced == traces
     assert not scaler.stops
@@ -477,14 +477,14 @@ def test_a_false_condition_needs_no_trace(line: str, condition: str, traces: int
 
 @pytest.mark.parametrize(("line", "condition"), [(line, condition) for line, condition, _ in CONDITIONS])
 def test_a_false_condition_needs_one_trace_at_most(line: str, condition: str, scaler: Calls) -> None:
-    """The first of 5 cached calls is traced; whatever a condition asks is found in what that trace has left."""
+    """Only the first of 5 cached calls is replayed: its saved trace can evaluate every condition."""
     scaler.run(SourceBreakpoint(line=scaler.line(line), condition=condition))
     assert scaler.traced == 1
     assert not scaler.stops
 
 
 def test_hits_are_counted_without_a_trace(scaler: Calls) -> None:
-    """The first cached call is traced, the one that stops is not: the compile was hit 1, it is hit 5."""
+    """The first cached call is replayed, the call that stops is not: the compile was hit 1, the stop is hit 5."""
     scaler.run(SourceBreakpoint(line=scaler.line("line 1"), condition="y is None or x.sum() > 0", hit_condition="5"))
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), condition="y.sum() > 13", hit_condition="2"))
     assert scaler.traced == 1
@@ -501,7 +501,7 @@ def test_messages_are_logged_without_a_trace(scaler: Calls) -> None:
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_tensors_are_logged_without_a_trace(scaler: Calls) -> None:
-    """With the elements of this call where they are few; the text of any other tensor is the same in every call."""
+    """The message shows the elements of small tensors. The text of any other tensor is the same in every call."""
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{y} {y.sum()}"))
     assert scaler.traced == 1
     logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
@@ -519,7 +519,7 @@ def test_the_elements_of_a_logged_tensor_are_those_of_the_call(scaler: Calls) ->
 
 
 def test_a_tensor_that_a_log_message_chooses_is_that_of_the_call(scaler: Calls) -> None:
-    """Its text without elements, which are too many, differs from call to call."""
+    """The tensor is too large to show elements, but the rest of its text differs between calls."""
     scaler.size_at = lambda step: 100 + step
     message = "{y if y.sum() > 1000 else y.double()}"
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message=message))
@@ -529,7 +529,7 @@ def test_a_tensor_that_a_log_message_chooses_is_that_of_the_call(scaler: Calls) 
 
 
 def test_a_log_message_that_fails_in_a_later_call_says_so(scaler: Calls) -> None:
-    """There are three elements: ``step`` is 5 when the index is too large."""
+    """The tensor has three elements: the index is too large when ``step`` is 5."""
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{x[step - 2].sum()}"))
     logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
     assert len(logged) == 6
@@ -539,7 +539,7 @@ def test_a_log_message_that_fails_in_a_later_call_says_so(scaler: Calls) -> None
 
 @pytest.mark.parametrize("name", ["on_instruction", "begins"])
 def test_a_hit_count_needs_no_frame(name: str, scaler: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cached calls are inspected, until it is known what they reach; the others are only counted."""
+    """The debugger inspects two cached calls, to learn which lines they reach. It only counts the others."""
     seen: list[int] = []
     owner: Any = RunTimeEngine if name == "on_instruction" else CallEntries
     original = getattr(owner, name)
@@ -563,7 +563,7 @@ def test_the_length_of_a_list_needs_no_graph(scaler: Calls, monkeypatch: pytest.
 
 
 def traced_lines(scaler: Calls) -> list[list[int]]:
-    """Stop at line 1 of every call; return the lines that are traced for each."""
+    """Stop at line 1 of every call. Return the traced lines of each call."""
     lines: list[list[int]] = []
 
     def note(translator: Any) -> None:
@@ -587,7 +587,7 @@ def test_later_calls_stop_without_a_trace(scaler: Calls) -> None:
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_call_is_traced_no_further_than_its_last_breakpoint(scaler: Calls) -> None:
-    """But for the first cached call, whose trace says where that is."""
+    """Except in the first cached call, whose trace shows where the last breakpoint is."""
     lines = traced_lines(scaler)
     first, last = scaler.line("line 1"), scaler.line("line 2")
     assert [last in each for each in lines] == [False, True, False, False, False, False]
@@ -596,7 +596,7 @@ def test_a_call_is_traced_no_further_than_its_last_breakpoint(scaler: Calls) -> 
 
 @dataclass(eq=False)
 class Calls:
-    """Runs ``Scaler`` six times, compiled, with breakpoints in it."""
+    """Runs the compiled ``Scaler`` six times, with breakpoints in it."""
 
     host: Any
     dynamic: bool | None = True
@@ -606,12 +606,12 @@ class Calls:
     stops: list[str] = field(default_factory=list)
 
     def line(self, marker: str) -> int:
-        """Return the number of the line that ends with a comment."""
+        """Return the number of the line that ends with the comment ``marker``."""
         lines = Path(__file__).read_text(encoding="utf-8").splitlines()
         return next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {marker}"))
 
     def run(self, *breakpoints: SourceBreakpoint, on_call: Callable[[], None] = lambda: None) -> None:
-        """Call it with steps 2 to 7, and tensors of that value; the first call is compiled."""
+        """Call the module with steps 2 to 7 and tensors of these values. The first call compiles it."""
         self.traced = 0
         host = self.host
         tracing = CompileTimeEngine(host)

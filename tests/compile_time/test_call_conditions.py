@@ -1,4 +1,4 @@
-"""The conditions of a call are set again for a replay, and nothing beside them."""
+"""A replay restores the modes of its call, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dynamo_dap.debuggee.torch_api.compiles.call_conditions import enter_modes, 
 
 
 def test_modes_that_are_set_already_change_no_backend() -> None:
-    """Torch 2.15 has a guard for the precision of each backend."""
+    """This matters because torch 2.15 guards the precision of each backend."""
     before = torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision
     enter_modes(modes(), lambda context: None)
     assert (torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision) == before

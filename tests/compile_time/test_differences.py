@@ -1,7 +1,7 @@
-"""The rule by which ``compare`` distinguishes rounding from a defect: each clause decides one of these cases alone.
+"""The rules by which ``compare`` distinguishes rounding from a defect: for each clause, a case that only it decides.
 
-``exact`` is a float64 result, ``eager`` and ``compiled`` are the errors of the two results against it, and ``runs``
-those of disturbed float64 runs.
+``exact`` is a float64 result. ``eager``, ``compiled`` and ``runs`` are errors against it: of the two results, and of
+disturbed float64 runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, difference,
 COUNT = 16
 SIDES = [(-1.0) ** at for at in range(COUNT)]
 LARGE_FIRST = [100.0] + [1.0] * (COUNT - 1)
-"""Elements of the exact result: an error of the first one does not permit one of another."""
+"""Elements of the exact result. The error of the first, large one must not excuse errors of the others."""
 ONE_STEP = [2.0**-7] * COUNT
 """The step between two bfloat16 numbers at one."""
 LARGE_STEP = 2.0**-14
@@ -26,7 +26,7 @@ LARGE_STEP = 2.0**-14
 
 
 def only(at: int, error: float) -> list[float]:
-    """Return errors that are zero but at one element."""
+    """Return errors that are zero except at one element."""
     return [error if each == at else 0.0 for each in range(COUNT)]
 
 
@@ -38,7 +38,7 @@ def to_both_sides(error: float, *, first: float | None = None) -> list[float]:
 
 @dataclass(frozen=True)
 class Case:
-    """Two results of one operation, and whether they are the same but for rounding."""
+    """Two results of one operation, and whether they are the same except for rounding."""
 
     same: bool
     compiled: Sequence[float]
@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Known:
-    """Gives the results that a case has. Implements ``differences.Referee``."""
+    """Returns the results of a case. Implements ``differences.Referee``."""
 
     case: Case
 
@@ -69,14 +69,14 @@ CASES = {
     "nearer in its largest error alone": Case(False, to_both_sides(3e-4), only(0, 1e-3), LARGE_FIRST),
     "nearer in its RMSE alone": Case(False, only(1, 3e-4), [2e-4, 0.0] + [2e-4] * 14, [100.0, 1.0] + [100.0] * 14),
     "nearer, but without half of the digits": Case(False, only(1, 5e-4), only(0, 1e-3), LARGE_FIRST),
-    # Units in the last place, and the error of eager.
+    # Errors of some units in the last place, and errors as large as eager's.
     "two units": Case(True, only(3, 2.2e-7)),
     "three units": Case(False, only(3, 3.6e-7)),
     "thrice the error of eager": Case(True, to_both_sides(2.8e-5), to_both_sides(1e-5)),
     "four times the error of eager": Case(False, to_both_sides(4e-5), to_both_sides(1e-5)),
     "each element in the limit, all together beyond": Case(False, to_both_sides(8e-5), to_both_sides(1e-6, first=3e-5)),
     "eager is wrong by its size near zero": Case(False, only(1, 1e-4), only(0, 1e-6), [1e-6] + [1.0] * 15),
-    # The error of runs in which each result is disturbed.
+    # Errors as large as those of disturbed runs.
     "as far as disturbed runs": Case(True, to_both_sides(5e-5), runs=[to_both_sides(1e-5)]),
     "farther than disturbed runs": Case(False, to_both_sides(7e-5), runs=[to_both_sides(1e-5)]),
     "two elements farther than disturbed runs": Case(
@@ -90,7 +90,7 @@ CASES = {
     "the other of two results": Case(True, only(0, 10.0), runs=[only(0, 10.0)] * 4 + [only(0, 0.0)] * 4),
     "neither of two results": Case(False, only(0, 30.0), runs=[only(0, 10.0)] * 4 + [only(0, 0.0)] * 4),
     "a result between many": Case(True, only(0, 0.35), runs=[only(0, at / 10) for at in range(-3, 5)]),
-    # All elements to one side.
+    # All errors in one direction.
     "bfloat16, to both sides": Case(True, to_both_sides(2.0**-7), dtype=torch.bfloat16),
     "bfloat16, to one side": Case(False, ONE_STEP, runs=[to_both_sides(1e-3)], dtype=torch.bfloat16),
     "bfloat16, as eager": Case(True, ONE_STEP, [0.0, *ONE_STEP[1:]], runs=[to_both_sides(1e-3)], dtype=torch.bfloat16),
@@ -100,7 +100,7 @@ CASES = {
         True, ONE_STEP[:7], [0.0] * 7, [1.0] * 7, runs=[to_both_sides(1e-3)[:7]], dtype=torch.bfloat16
     ),
     "bfloat16, to one side, without runs": Case(True, ONE_STEP, dtype=torch.bfloat16),
-    # The same, where elements are far from one.
+    # All errors in one direction, with elements much larger than one.
     "large elements, to one side": Case(
         False, [6e-3] * COUNT, to_both_sides(3e-3), [1000.0] * COUNT, runs=[to_both_sides(1e-3)]
     ),
@@ -135,7 +135,7 @@ def test_what_rounding_explains(name: str) -> None:
 TWO_TIES = [[0], [0], [0], [9], [9], [0], [9], [0]] * 5
 """Disturbed runs that give an index of 3 or of 12."""
 RARE = [[0]] * 7 + [[40]] + [[0], [40], [-2], [0]] * 8
-"""Only later runs give 1."""
+"""Disturbed runs that give another integer only rarely."""
 ONLY_ONCE = [*TWO_TIES[:-1], [200]]
 
 
@@ -153,14 +153,14 @@ ONLY_ONCE = [*TWO_TIES[:-1], [200]]
     ],
 )
 def test_integers_that_rounding_decides(compiled: int, runs: list[list[int]], same: bool, undecided: int) -> None:
-    """A run must give the compiled integer. Otherwise it is wrong, unless some run has an integer of its own, too."""
+    """The compiled integer is right if a run gives it. Else it is wrong, or undecided if a run has its own integer."""
     known = Known(Case(same, [], exact=[3.0], runs=runs))
     found = difference(torch.tensor([3]), torch.tensor([compiled]), known)
     assert (found.is_same, found.undecided) == (same, undecided)
 
 
 def near_to_halves(number: int) -> torch.Tensor:
-    """Return what rounding to integers gives for many numbers, each with an error of its own in each run."""
+    """Round many numbers to integers, with a different error for each number in each run."""
     generator = torch.Generator().manual_seed(number)
     numbers = torch.linspace(0, 300, 3_000, dtype=torch.float64)
     return (numbers + 0.02 * torch.rand(3_000, generator=generator, dtype=torch.float64)).round().long()
@@ -172,7 +172,7 @@ def near_to_halves(number: int) -> torch.Tensor:
     ids=["right", "one next to it", "one far away", "many next to it"],
 )
 def test_many_integers_of_which_rounding_decides_some(change: dict[int, int], same: bool) -> None:
-    """A right result has about as many integers that no run gives as a run has itself."""
+    """In a right result, about as many integers occur in no other run as in any run's own result."""
     compiled = near_to_halves(0)
     for at, error in change.items():
         compiled[at] += error
@@ -183,7 +183,7 @@ def test_many_integers_of_which_rounding_decides_some(change: dict[int, int], sa
 
 
 def test_large_integers_are_compared_exactly() -> None:
-    """No float64 lies between these two; a run in float64 has them as integers."""
+    """The two integers are equal as float64, so they must be compared as integers."""
     large = torch.tensor([2**60, 2**60 + 1])
     assert difference(large, large.clone(), Decided(large)).is_same
     assert not difference(large, large + 1, Decided(large)).is_same
@@ -192,7 +192,7 @@ def test_large_integers_are_compared_exactly() -> None:
 
 @pytest.mark.parametrize("runs", [0, 40])
 def test_the_farthest_integers_are_not_taken_for_equal(runs: int) -> None:
-    """Their distance does not fit into 64 bits. The smallest one is what NaN becomes, and where a maximum begins."""
+    """Their distance does not fit into 64 bits. The smallest integer comes from NaN, or from the start of a maximum."""
     smallest = torch.full((4,), -(2**63))
     for one, two in ((smallest, torch.zeros_like(smallest)), (torch.zeros_like(smallest), smallest)):
         assert not difference(one, two, Decided(one, [one] * runs)).is_same
@@ -201,7 +201,7 @@ def test_the_farthest_integers_are_not_taken_for_equal(runs: int) -> None:
 
 @dataclass(frozen=True)
 class Decided:
-    """Gives a float64 run and its disturbed runs. Implements ``differences.Referee``."""
+    """Returns a float64 run and its disturbed runs. Implements ``differences.Referee``."""
 
     right: object
     runs: Sequence[object] = ()
@@ -221,7 +221,7 @@ def floats(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def wrapped(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of a subclass that holds two tensors, as DTensor and others hold one."""
+    """Return a tensor of a subclass that contains two tensors, like DTensor, which contains one."""
     from torch.testing._internal.two_tensor import TwoTensor
 
     return TwoTensor(one, two)
@@ -260,7 +260,7 @@ def test_without_a_float64_run_the_size_of_numbers_decides(eager: object, compil
 def test_the_worst_of_inner_tensors_is_reported() -> None:
     found = difference(wrapped(floats(1.0), floats(2.0)), wrapped(floats(1.25), floats(4.0)))
     assert found.largest == 2.0
-    # One that differs by more than rounding, however small, comes before a larger one that does not.
+    # A difference beyond rounding comes first, even if a difference within rounding is larger.
     found = difference(wrapped(floats(1e9), floats(2.0)), wrapped(floats(1e9 + 128), floats(2.5)))
     assert (found.is_same, found.largest) == (False, 0.5)
 

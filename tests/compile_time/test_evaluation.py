@@ -1,4 +1,4 @@
-"""Expressions over a paused trace: what they give, what they refuse, and what they leave as it was."""
+"""Expressions in a paused trace: their results, their errors, and that they change nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def helper(n: Any) -> Any:
 
 @torch.compile(backend="eager")
 def compiled_helper(x: torch.Tensor) -> torch.Tensor:
-    """Called from an expression, it must not be compiled."""
+    """Must not be compiled when an expression calls it."""
     return x + 1
 
 
@@ -56,7 +56,7 @@ class Settings:
 
 
 class Model(nn.Module):
-    """The frame that expressions are evaluated in."""
+    """The module in whose frame expressions are evaluated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ Evaluate = Callable[..., Any]
 
 
 def stopped(look: Callable[[Any], Any]) -> Any:
-    """Look at the paused frame, and see that the trace is as before."""
+    """Inspect the paused frame, and check that the trace is unchanged."""
 
     def checked(frame: Any) -> Any:
         before = frame.state()
@@ -223,7 +223,7 @@ def test_refusal(expression: str, error: str) -> None:
 
 
 def iterating(x: torch.Tensor) -> torch.Tensor:
-    """Holds what exists in a trace only as Dynamo models it."""
+    """Holds objects that exist in a trace only as Dynamo's models."""
     generator = (v for v in [1, 2, 3])
     next(generator)
     pairs, numbered, counted = zip([1], [2], strict=False), enumerate([5]), itertools.count(2)
@@ -255,7 +255,7 @@ MODELLED = {
     "storage": torch.UntypedStorage,
     "grad": torch.autograd.grad_mode.set_grad_enabled,
 }
-"""Names of ``iterating`` and the classes that traced code finds them to have."""
+"""Variables of ``iterating``, and their classes as traced code sees them."""
 
 
 def while_iterating(look: Callable[[Any], Any]) -> Any:
@@ -287,7 +287,7 @@ def test_what_cannot_be_used_up_is_computed_with_iterators_storages_and_context_
             }.items():
                 assert text_of(frame, expression) == expected, expression
                 assert evaluate_to_python(frame, f"({expression}) == 3") is False
-            if name != "listed":  # a copy of what is left, which can be used up
+            if name != "listed":  # a copy of the remaining items, which can be used up
                 assert text_of(frame, f"({name}, 1)") == f"({shown}, 1)"
             if name not in ("listed", "values"):
                 assert text_of(frame, f"f'<{{{name}}}>'") == repr(f"<{shown}>")
@@ -327,14 +327,14 @@ def test_what_would_advance_or_change_them_is_refused(expression: str) -> None:
 
 
 def test_every_local_of_every_program_can_be_asked_what_it_is() -> None:
-    """Whatever the traced code holds: at each line, the first time that a name stands for such a tracker."""
+    """Check each local variable of each line, but each name with the same kind of tracker only once."""
     seen: set[tuple[types.CodeType, str, str]] = set()
     refused: list[str] = []
 
     def look(frame: Any) -> None:
         for name, tracker in list(frame.translator.symbolic_locals.items()):
             kind = type(unwrapped(tracker)).__name__
-            # A comprehension that is inlined (PEP 709) leaves its names without a value: there is nothing to ask.
+            # The names of an inlined comprehension (PEP 709) have no value afterwards.
             if not name.isidentifier() or kind == "NullVariable" or (frame.code, name, kind) in seen:
                 continue
             seen.add((frame.code, name, kind))

@@ -1,4 +1,4 @@
-"""Every class of VariableTracker gets a readable form or falls back to its name: never an exception or a repr."""
+"""Every VariableTracker class has a readable text, or is shown by its name: never an exception or a repr."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.compile_time.watching import EachLine
 
 REFERENCE = torch.__version__.startswith("2.13.")
 _RAW = re.compile(r" at 0x[0-9a-f]+|cannot be shown|Variable\(")
-"""What no text may hold: an object's default repr, an exception of ours, a tracker's own repr."""
+"""Text that must not appear: an object's default repr, our message for an exception, a tracker's repr."""
 
 
 def all_classes() -> list[type]:
-    """Return every tracker class of this torch, the modules that are not imported yet included."""
+    """Return every tracker class of this torch, including those in modules that are not imported yet."""
     package = torch._dynamo.variables
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
@@ -59,7 +59,7 @@ def shown_parts(value: Value) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_what_programs_make_is_readable() -> None:
-    """Collect every tracker that the programs make at every line, and look at each class a few times."""
+    """Collect the trackers at every line of the programs, and inspect some of each class."""
     texts: dict[str, set[str]] = {}
 
     def look(frame: Any) -> None:
@@ -81,7 +81,7 @@ def test_what_programs_make_is_readable() -> None:
 
 
 def test_an_empty_tracker_of_every_class_falls_back() -> None:
-    """A class whose fields are not what its reader expects, as in another version of torch, is shown by its name."""
+    """If a class lacks the fields that its reader expects, as in another torch version, its name is shown."""
     texts: dict[str, str] = {}
 
     def look(frame: Any) -> None:
@@ -98,7 +98,7 @@ def test_an_empty_tracker_of_every_class_falls_back() -> None:
 
 @pytest.mark.skipif(not REFERENCE, reason="the names are those of the reference version")
 def test_every_reader_is_for_a_class_that_exists() -> None:
-    """A typo in the table would silently read a class as unknown."""
+    """With a typo in the table, a class would silently count as unknown."""
     known = {cls.__name__ for cls in all_classes()}
     assert set(reader_names()) - known <= OF_LATER_VERSIONS
 
@@ -108,7 +108,7 @@ OF_LATER_VERSIONS = {"ByteArrayBuiltinVariable"}
 
 @pytest.mark.skipif(not REFERENCE, reason="counted for the reference version")
 def test_most_classes_are_read_by_more_than_their_name() -> None:
-    """The classes that no reader covers are a short list of things a person rarely meets."""
+    """Only a few classes, which users rarely meet, have no reader."""
     names = set(reader_names())
     unread = {cls.__name__ for cls in all_classes() if not names & {base.__name__ for base in cls.__mro__}}
     assert unread <= READ_BY_NAME

@@ -1,4 +1,4 @@
-"""Whether this version of torch has all that the debugger needs of it: the first test to run on another one."""
+"""Checks that this torch has all private names that the debugger needs. Run this test first on a new version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_no_feature_is_off() -> None:
 
 
 def test_a_counter_is_copied_without_drawing_from_it() -> None:
-    """Python 3.14 has no ``copy.copy`` for it, and torch numbers its names by one."""
+    """Torch numbers its names with such a counter, and Python 3.14 has no ``copy.copy`` for it."""
     counter = itertools.count(7, 2)
     assert next(copy_of_counter(counter)) == 7
     assert next(counter) == 7

@@ -1,4 +1,4 @@
-"""Gradients of traced tensors, in the program's backward pass: those of eager code, and nothing of it is noticed."""
+"""Gradients of traced tensors in the program's backward pass: they equal eager's, and the program notices nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Images(nn.Module):
 
 
 class Attention(nn.Module):
-    """A layer of a transformer, its probabilities dropped."""
+    """A layer of a transformer, with dropout of the attention probabilities."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Attention(nn.Module):
 
 
 class ManyOutputs(nn.Module):
-    """Its outputs are computed from each other, and one is a view."""
+    """Computes its outputs from each other, and returns a view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class InPlace(ManyOutputs):
 
 
 class Checkpointed(ManyOutputs):
-    """Computes a part again in the backward pass."""
+    """Recomputes a part in the backward pass."""
 
     def forward(self, x: Any) -> Any:
         hidden = self.layer(x)
@@ -115,7 +115,7 @@ class Checkpointed(ManyOutputs):
 
 
 def step_of(kind: type[nn.Module], given: Any, backend: str, tolerance: float = 0.0) -> Comparison:
-    """Compare a second step of training, which hits the cache, with an eager one."""
+    """Compare a second step of training, which hits the cache, with an eager step."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = kind().train()
@@ -168,7 +168,7 @@ def test_gradients_are_those_of_eager_code(kind: type[nn.Module], given: Any, ba
 
 
 def test_gradients_with_inductor() -> None:
-    """Its kernels round in other ways: so do the gradients that arrive."""
+    """Inductor's kernels round differently, so the gradients differ slightly."""
     need_inductor("gradients")
 
     class Still(Attention):
@@ -181,7 +181,7 @@ def test_gradients_with_inductor() -> None:
     assert found.equal > 10
 
 
-# -- what the program notices ------------------------------------------------------------------------------------------
+# -- effects on the program -------------------------------------------------------------------------------------------
 
 
 class Noted(nn.Module):
@@ -225,7 +225,7 @@ def an_output_used_twice_and_changed(compiled: Any, given: Any) -> list[Any]:
 
 
 def twice(compiled: Any, given: Any) -> list[Any]:
-    """Over the same graph, and with hooks of the program's own that change a gradient."""
+    """Run two backward passes over the same graph, with hooks of the program that change a gradient."""
     hidden, loss = compiled(given)
     hidden.register_hook(lambda gradient: gradient * 2)
     hidden.retain_grad()
@@ -250,7 +250,7 @@ PROGRAMS = [ordinary_training, an_output_used_twice_and_changed, twice, some_inp
 
 
 def outcome(program: Callable[[Any, Any], list[Any]], backend: str) -> list[Any]:
-    """Return all that two steps of a program leave behind, as far as it can be compared."""
+    """Return all comparable results of two steps of a program."""
     model, compiled = compiled_model(backend)
     found: list[Any] = []
     for step in range(2):
@@ -270,7 +270,7 @@ def outcome(program: Callable[[Any, Any], list[Any]], backend: str) -> list[Any]
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_nothing_changes(program: Callable[[Any, Any], list[Any]], backend: str) -> None:
-    """Held in each backward pass, at a line whose values are opened."""
+    """The thread is held in each backward pass, at a line whose values are opened."""
     opened: list[str] = []
 
     def look(stop: Any) -> None:
@@ -305,7 +305,7 @@ def test_a_backward_pass_stops_once_for_each_time_it_comes() -> None:
 
 
 def output_gradients_made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list in which every call gets an entry whose autograd graph is hooked."""
+    """Return a list that gets an entry for every call whose autograd graph gets a hook."""
     made: list[object] = []
     original = gradients_module.OutputGradients.__init__
 
@@ -318,7 +318,7 @@ def output_gradients_made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_other_calls_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a breakpoint of the mode, or with one on a line that they do not come to, or with gradients off."""
+    """No breakpoint has the mode, or the calls do not reach it, or gradients are off."""
     made = output_gradients_made(monkeypatch)
     _, compiled = compiled_model()
     with backward_breakpoints(__file__, SourceBreakpoint(line=LINE)):
@@ -335,7 +335,7 @@ def test_other_calls_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_inputs_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the program's autograd graph, or after the breakpoints are removed."""
+    """They are released with the program's autograd graph, or when the breakpoints are removed."""
     made: list[Any] = output_gradients_made(monkeypatch)
     _, compiled = compiled_model()
     line = SourceBreakpoint(line=LINE, mode="backward")
@@ -346,7 +346,7 @@ def test_inputs_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
         del given
         assert memory() is not None, "the backward pass may come again"
         del results
-        gc.collect()  # traces live in circles
+        gc.collect()  # traces contain reference cycles
         assert memory() is None
         assert made[0]() is None
         _, loss = compiled(torch.ones(3, 4))
@@ -424,7 +424,7 @@ def test_random_numbers_that_are_not_those_of_the_call_are_said(backend: str) ->
 
 
 def test_compiled_backward_passes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hook would be compiled into them."""
+    """Torch would compile a hook into the backward pass."""
     made = output_gradients_made(monkeypatch)
     _, compiled = compiled_model()
     line = SourceBreakpoint(line=LINE, mode="backward")

@@ -1,7 +1,7 @@
-"""Rule 1: a trace that is inspected everywhere gives what an untouched one gives.
+"""Rule 1, looking changes nothing: an inspected trace has the same results as an untouched one.
 
-Everywhere: at each line, in a loop at its first two rounds, at all that is new since an earlier line. ``make walks``
-inspects everything each time.
+The tests inspect all new values at each line, in loops in the first two iterations. ``make walks`` inspects everything
+each time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def assert_same(alone: Observation, watched: Observation) -> None:
-    """Compare two runs part by part, so that a difference names itself."""
+    """Compare two runs part by part, so that a failure names the part that differs."""
     assert alone.graphs, "the program compiled nothing"
     assert watched.graphs == alone.graphs
     assert watched.guards == alone.guards
@@ -41,9 +41,9 @@ def assert_same(alone: Observation, watched: Observation) -> None:
 
 @functools.cache
 def untouched(program: Program) -> Observation:
-    """Run the program twice with nobody looking: what differs then would make the tests below compare noise.
+    """Run the program twice without inspection, and check that both runs are equal.
 
-    A run before those lets torch mark which of its own functions are not worth compiling, which it does once.
+    An earlier run lets torch mark its own functions that are not worth compiling, which it does only once.
     """
     observe(program)
     first, second = observe(program), observe(program)
@@ -52,7 +52,7 @@ def untouched(program: Program) -> Observation:
 
 
 def test_runs_are_alike_whatever_torch_has_numbered_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program has globals of its own: torch makes names with numbers global, and no two may be the same."""
+    """Each run has its own globals: torch adds globals with numbered names, which must not collide."""
     spec = importlib.util.spec_from_file_location("programs_again", programs.__file__)
     assert spec is not None
     assert spec.loader is not None
@@ -95,14 +95,14 @@ def test_a_look_at_every_tensor_at_every_line(program: Program) -> None:
     "program", [containers, dynamic_shapes, objects, modules], ids=lambda program: program.__name__
 )
 def test_what_the_interpreter_is_asked_is_taken_back(program: Program) -> None:
-    """``ctx`` realizes what it is asked for; the evaluation reverts it."""
+    """``ctx`` realizes the values that it reads, and the evaluation reverts that."""
     watcher = Watcher(interpreter=True)
     assert_same(untouched(program), observe(program, watch=EachLine(watcher, most=2)))
 
 
 @pytest.mark.parametrize("program", [containers, objects], ids=lambda program: program.__name__)
 def test_looking_leaves_no_garbage(program: Program) -> None:
-    """A cycle of ours would keep the program's tensors alive until some later collection."""
+    """A reference cycle of the debugger would keep the program's tensors alive until a later collection."""
     left: list[str] = []
     looker, watcher = Looker(depth=2), Watcher(most_names=2)
 
@@ -119,8 +119,8 @@ def test_looking_leaves_no_garbage(program: Program) -> None:
             gc.garbage.clear()
 
     lines = EachLine(look)
-    # What is there by now is not our garbage: each collection has to look at the rest only. It stays so, since to
-    # unfreeze it would have all collections of later tests look at what torch consists of.
+    # Existing objects are not our garbage, so exclude them from the collections. They stay frozen, because otherwise
+    # all collections of later tests would examine torch's own objects.
     gc.freeze()
     observe(program, watch=lambda frame: lines(frame) if len(frame.with_callers()) == 1 else None)
     assert not left

@@ -1,4 +1,4 @@
-"""What each step asks of the hooks takes no longer in a program with many compiled graphs."""
+"""Hooks do not become slower with the number of compiled graphs in the program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRAPHS = 20
 
 @contextmanager
 def counted_calls() -> Iterator[list[str]]:
-    """Collect the names of the Python functions that are called inside."""
+    """Collect the names of the Python functions that are called in the context."""
     called: list[str] = []
 
     def note(frame: Any, event: str, _: Any) -> None:
@@ -33,7 +33,7 @@ def counted_calls() -> Iterator[list[str]]:
 
 
 def compiled(number: int) -> Callable[[Any], Any]:
-    """Compile a function with a code object of its own: Dynamo keeps the graphs of each."""
+    """Compile a function with its own code object, for which Dynamo keeps the graphs."""
     scope: dict[str, Any] = {}
     exec(f"def function_{number}(x):\n    return x * {number}", scope)
     made: Callable[[Any], Any] = torch.compile(scope[f"function_{number}"], backend="eager")

@@ -1,4 +1,4 @@
-"""Conditions that are decided without the protection of an evaluation: they hold as they do with it."""
+"""Conditions that need no protected evaluation: their results equal those of a protected evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real values of a trace are those of an eager run, and computing them at every line changes nothing."""
+"""Real values in a trace equal those of an eager run, and computing them at every line changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Program = Callable[[Compiled], list[Any]]
 
 
 def in_eager_code(program: Program) -> dict[Place, list[Any]]:
-    """Run the program without compiling; return what each local tensor was at each line: (function, line, name)."""
+    """Run the program uncompiled; return the values of each local tensor by function, line and name."""
     seen: dict[Place, list[Any]] = collections.defaultdict(list)
 
     def trace(frame: types.FrameType, event: str, _: Any) -> Any:
@@ -55,7 +55,7 @@ def in_eager_code(program: Program) -> dict[Place, list[Any]]:
 def tensors_of(frame: TracedFrame) -> Iterator[tuple[str, Any]]:
     """Yield name and node of each local variable that is a tensor of the graph."""
     for name, tracker in frame.locals():
-        if isinstance(tracker, Form):  # an input that the code never reads: torch 2.15 keeps no tracker for it
+        if isinstance(tracker, Form):  # an unread input, for which torch 2.15 keeps no tracker
             continue
         form = frame.form_of(tracker)
         if isinstance(form, TensorForm) and form.node is not None and form.number is None:
@@ -71,7 +71,7 @@ def test_values_are_those_of_an_eager_run(program: Program) -> None:
     eager = in_eager_code(program)
     seen, missing = list[tuple[Place, torch.Tensor]](), collections.Counter[str]()
 
-    at: dict[int, tuple[int, int]] = {}  # by identity: a frame that is kept alive is freed at another time
+    at: dict[int, tuple[int, int]] = {}  # by id, which does not keep frames alive
 
     def look(frame: TracedFrame) -> None:
         if frame.instructions[frame.index].name in ("PUSH_EXC_INFO", "POP_BLOCK", "POP_EXCEPT"):  # has another line
@@ -102,9 +102,9 @@ def test_values_are_those_of_an_eager_run(program: Program) -> None:
 def values_at_the_end(
     function: Callable[..., Any], *inputs: Any, limits: Limits | None = None, found: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Compile and call ``function``; return its tensors' real values, or why there is none, as its last line starts.
+    """Compile and call ``function``; return its tensors' real values at its last line, or why there are none.
 
-    They are put into ``found`` as well, for a call that fails.
+    They are also added to ``found``, in case the call fails.
     """
     found = {} if found is None else found
     last = max(line for _, _, line in function.__code__.co_lines() if line)
@@ -159,7 +159,7 @@ def test_what_is_written_in_place_is_a_copy() -> None:
 
 
 def eager_locals(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """Call ``function`` as it is; return its locals as it returns."""
+    """Call the uncompiled ``function``; return its local variables at its return."""
     left: dict[str, Any] = {}
 
     def trace(frame: types.FrameType, event: str, _: Any) -> Any:
@@ -198,7 +198,7 @@ def body(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 def test_values_in_the_body_of_a_higher_order_operator() -> None:
-    """Through what the body captured; with the random numbers that are next when the operator runs."""
+    """They depend on captured values, and on the random numbers that are next when the operator runs."""
 
     def fn(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         noise = torch.rand(64)
@@ -222,7 +222,7 @@ def test_values_in_the_body_of_a_higher_order_operator() -> None:
 
 
 def test_what_an_operator_hands_to_its_body_has_no_value() -> None:
-    """The gradient has the FakeTensor of the output, whose value is another."""
+    """The gradient shares the FakeTensor of the output, whose value differs."""
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         return programs.Square.apply(x, 2).sum()
@@ -284,7 +284,7 @@ def test_nothing_is_held_when_the_trace_is_over() -> None:
 
 
 def test_what_nothing_leads_to_any_more_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in eager code, a chain of operations holds little more than the tensor at its end; a list holds all."""
+    """As in eager code, a chain of operations keeps little more than its last tensor. A list keeps all its tensors."""
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         kept = [x + 1]

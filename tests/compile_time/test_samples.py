@@ -1,4 +1,4 @@
-"""A sample has what all have that it is taken of."""
+"""A sample contains all constructs of the programs from which it is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each scope of a paused trace shows, in the user's terms."""
+"""The contents of each scope of a paused trace, in the user's terms."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_inputs_of_the_graph_are_named_as_the_user_wrote_them() -> None:
 
     nodes, weight, document = at("named", library_program, look)
     assert weight["in torch's logs"] == "l_self_modules_layers_modules_0_parameters_weight_"
-    # The result of a line has the same name as the input: so which is which would not show.
+    # The result of a line has the same name as the input, so the node's expression names the other value.
     assert nodes["x"] == "linear * scale → f32[2] cpu requires_grad"
     assert nodes["l_x_"].startswith("graph input")
     assert "def forward(self, l_x_, scale):" in document

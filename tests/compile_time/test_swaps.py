@@ -1,4 +1,4 @@
-"""Other state in an object, and the state before it again."""
+"""Puts other state into an object, and restores the previous state."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A trace is gone through forwards, backwards and forwards again: each position looks as when it was first visited.
+"""Goes through a trace forward, back and forward again: each position shows the same as at the first visit.
 
-Every statement of a program, in the traces that Dynamo makes, in those of cached calls, and in later calls, for which
-that trace is kept; and nothing of it reaches the program. In this process, with the real engines. The suite takes as
-many fixtures and ``programs`` as have every construct together, and code of a library; ``make walks`` takes all.
+The tests visit every statement of a program: in compiles, in replays of cached calls, and in later calls, which use the
+saved trace. The program notices nothing. Runs in this process, with the real engines. The suite takes a sample of
+fixtures and ``programs`` that together contain every construct, and code of a library; ``make walks`` takes all.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ELSEWHERE = {
     "uses_library": "needs a library that is installed",
     "waits_for_input": "waits for input",
 }
-"""Fixtures whose ``main`` cannot be run here, and why."""
+"""Fixtures whose ``main`` cannot run here, with the reason."""
 RUN = sorted(
     path.stem
     for path in FIXTURES.glob("*.py")
@@ -86,10 +86,10 @@ _STEP_IN = Move(StepKind.IN)
 
 
 class BackAndForth:
-    """At the end of each trace: back to its beginning, stop by stop, and forward again."""
+    """At the end of each trace, goes back to its beginning, stop by stop, and forward again."""
 
     def __init__(self, recorded: list[Position | None], forward: Move | None) -> None:
-        """``recorded`` are all stops of a run that only goes ``forward``."""
+        """Take ``recorded``, all stops of a run that only goes ``forward``."""
         self._recorded = recorded
         self._forward = forward
         self._at = -1
@@ -146,7 +146,7 @@ class BackAndForth:
 
 
 def recorded(program: Program, lines: Lines, forward: Move | None, **options: Any) -> list[Position | None]:
-    """Return all stops of a run that goes forward; None where generated code begins."""
+    """Return all stops of a run that only goes forward; None stands for a stop at the beginning of generated code."""
     stops: list[Position | None] = []
 
     def go_forward(stop: SeenStop) -> Move | None:
@@ -159,7 +159,7 @@ def recorded(program: Program, lines: Lines, forward: Move | None, **options: An
 
 
 def go_back_and_forth(program: Program, lines: Lines, forward: Move | None = _STEP_IN, **options: Any) -> BackAndForth:
-    """Go through every trace of the program, by steps in or from breakpoint to breakpoint; it has no effect."""
+    """Go through every trace of the program, by steps in or between breakpoints, and check that it has no effect."""
     observe(program)
     alone = parts(observe(program))
     travel = BackAndForth(recorded(program, lines, forward, **options), forward)
@@ -175,7 +175,7 @@ def go_back_and_forth(program: Program, lines: Lines, forward: Move | None = _ST
 )
 def test_every_statement_of_a_program(program: Any) -> None:
     travel = go_back_and_forth(repeated(program), {programs.__file__: lines_of(programs.__file__)})
-    # The inputs of a body are made before it reads them: that line is known from then on.
+    # Dynamo makes the inputs of a body before the body reads them, so their line is known only later.
     assert not [each for each in travel.differences if program is not functions or "created at" not in each]
 
 
@@ -199,7 +199,7 @@ def _transformers() -> Any:
 
 @pytest.mark.timeout(1800)
 def test_every_statement_of_llama() -> None:
-    """From breakpoint to breakpoint, one on each statement of the model's code: more than a hundred stops a trace."""
+    """Go from breakpoint to breakpoint, with one on each statement of the model: over a hundred stops per trace."""
     transformers = _transformers()
     code: Any = importlib.import_module("transformers.models.llama.modeling_llama")
     config = transformers.LlamaConfig(
@@ -234,22 +234,22 @@ def branches(compiled: Compiled) -> list[Any]:
 
     torch.manual_seed(0)
     run = compiled(fn)
-    # The cache serves the part before the first branch in the third call, in the fourth and fifth everything.
+    # In the third call, only the part before the first branch hits the cache; in the fourth and fifth, all parts do.
     return [run(torch.ones(4) * number, []) for number in (1, 9, -1, 9, -1)] + [run(torch.ones(5), [1])]
 
 
 class AcrossBreaks:
-    """At the end of each call: back to its beginning, over all graph breaks, and forward again."""
+    """At the end of each call, goes back to its beginning, over all graph breaks, and forward again."""
 
     def __init__(self, first: int, last: Collection[int]) -> None:
-        """With the lines of the function's first statement, and of those that return."""
+        """Take the lines of the function's first statement, and of its return statements."""
         self._first, self._last = first, last
         self._visited: dict[int, State] = {}
         self._moves: Iterator[Move] | None = None
         self._line = 0
         self._is_at_beginning = False
         self.gone_back: list[list[int]] = []
-        """The lines gone back to, in each call."""
+        """For each call, the lines reached by going back."""
         self.differences: list[str] = []
 
     def __call__(self, stop: SeenStop) -> Move | None:
@@ -316,7 +316,7 @@ CALLS: dict[Program, int] = {branches: 6, programs.graph_break: 2, branches_arou
 
 @pytest.mark.parametrize("program", CALLS, ids=lambda each: each.__name__)
 def test_over_branches_on_data(program: Program) -> None:
-    """In every call, whichever of its parts are compiled for it; and nothing of it reaches the program."""
+    """Going back works in every call, whichever of its parts it compiles, and has no effect on the program."""
     source, line = inspect.getsourcelines(program)
     last = {line + number for number, text in enumerate(source) if text.startswith(" " * 8) and "return " in text}
     first = line + 2
@@ -336,7 +336,7 @@ def test_over_branches_on_data(program: Program) -> None:
 
 
 class AsFarAsItGoes(BackAndForth):
-    """Back until it goes no further, which may be before the beginning, and forward again."""
+    """Goes back as far as possible, which may not be the beginning, and forward again."""
 
     oldest: Position | None = None
 
@@ -358,7 +358,7 @@ class AsFarAsItGoes(BackAndForth):
 
 
 def test_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest looks as it did."""
+    """The remaining history is unchanged."""
     monkeypatch.setattr(state_log, "MAXIMUM_SNAPSHOTS", 200)
     monkeypatch.setattr(state_log, "_FORGOTTEN_AT_ONCE", 50)
     lines = {programs.__file__: lines_of(programs.__file__)}
@@ -373,7 +373,7 @@ def test_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Twins:
-    """Logs that note each snapshot as a whole, beside logs that note most by what differs from later ones."""
+    """Keeps two logs: one stores each snapshot completely, the other one stores differences from later snapshots."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._note, self._close = StateLog.note, StateLog.close
@@ -415,7 +415,7 @@ class Twins:
 
 
 def _parts(snapshot: Snapshot) -> dict[str, Any]:
-    """Return what a snapshot consists of, objects by identity."""
+    """Return the parts of a snapshot, with objects by id."""
     parts: dict[str, Any] = snapshot._asdict()
     parts["trace"] = (*snapshot.trace[:3], snapshot.trace.sizes.version)
     for name in ("frames", "left"):
@@ -438,7 +438,7 @@ def _parts_of_function(then: PastFrame) -> list[Any]:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
 def test_what_a_snapshot_shows_is_what_was_there(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a line on that few of the programs come to: elsewhere nothing but the log hears of the trace."""
+    """Set a breakpoint at a line that few programs reach, so that in most traces only the log is active."""
     twins = Twins(monkeypatch)
     lines = {programs.__file__: lines_of(programs.__file__)[-1:]}
     observe(travelled(repeated(program), lambda stop: Move(StepKind.OUT), lines))

@@ -1,4 +1,4 @@
-"""Every call is examined as if it had gone wrong: nothing of that reaches the program."""
+"""Every call is examined as if its result were wrong, and the program does not notice it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @contextmanager
 def every_call_examined(*filters: str) -> Iterator[ScriptedHost]:
-    """Have calls examined; what is printed, and where it is stopped, is in the host."""
+    """Examine every call. The host has the output and the stops."""
     host: Any = ScriptedHost(lambda stop: None, mode="both")
     host.eager_debugger = NoEagerDebugger()
     host.comparison = None
@@ -35,12 +35,12 @@ def every_call_examined(*filters: str) -> Iterator[ScriptedHost]:
 
 
 EXAMINED = [program for program in PROGRAMS if program is not functions]
-"""In ``functions`` a weak reference's callback is compiled where its object dies: in a call, or in what inspects it."""
+"""Without ``functions``, which compiles a weak reference's callback where the object dies: inspection may move that."""
 
 
 @pytest.mark.parametrize("program", EXAMINED, ids=lambda program: program.__name__)
 def test_nothing_changes(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call is traced again, its graph is run, and its function, where it has one graph, as ordinary Python."""
+    """Each call is replayed and its graph is run. If the function has one graph, it also runs as ordinary Python."""
     problems: list[str] = []
     examined: list[Any] = []
     examine = value_stops.ValueStops.returned

@@ -1,4 +1,4 @@
-"""Real Python objects as values: what they look like, how they page, and that no code of theirs runs."""
+"""Real Python objects as values: their texts and pages of children. None of their code runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.client.timeline import DEADLINE
 
 
 class Colour(enum.IntEnum):
-    """An int before it is an Enum."""
+    """An enum whose members are integers."""
 
     RED = 1
 
@@ -47,7 +47,7 @@ class Pair(NamedTuple):
 
 
 class Touchy:
-    """Every way in runs code that must not run."""
+    """Every access runs code that must not run."""
 
     def __init__(self) -> None:
         self.stored = 1
@@ -64,7 +64,7 @@ class Touchy:
 
 
 class TouchyList(list[Any]):
-    """Overrides what reading a list would call."""
+    """Overrides the methods that reading a list would call."""
 
     def __getitem__(self, index: Any) -> Any:
         raise SystemExit("__getitem__ ran")
@@ -361,7 +361,7 @@ def test_statistics_are_computed_only_when_asked_for() -> None:
 
 
 def statistics_of(children: dict[str, Variable], *names: str) -> list[str]:
-    """Compute statistics, as they are shown."""
+    """Return the texts of computed statistics."""
     texts = []
     for name in names:
         below = children[name].value.children

@@ -1,8 +1,8 @@
-"""Random walks through traces, by every kind of move, against a run that only went forward.
+"""Compares random walks through traces, by every kind of move, with a run that only goes forward.
 
-Wherever a walk comes to, that is where the move was to lead, and what is shown is what the run forward has seen there;
-and when it is over, the program has done what it does without a debugger. The suite makes few walks, the same ones each
-time, through a sample of the programs; ``make walks`` makes 510, new ones.
+After each move, the walk must be at the right place, and must show what the forward run has shown there. At the end,
+the program must have the same results as without a debugger. The suite makes a few walks, always the same, through a
+sample of the programs; ``make walks`` makes 510 new ones.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class Seen:
 
     position: Position
     depth: int
-    """How many functions are traced there."""
+    """How many functions are being traced at the stop."""
     function: str
     line: int
     path: str
     returns: bool
-    """Whether the line is only returned to, out of a function that it has called."""
+    """Whether the stop is a return into the middle of a line, from a function that it called."""
     state: State
 
 
 @dataclass
 class Recording:
-    """All stops of a run that only goes forward, by the trace that they are in."""
+    """All stops of a run that only goes forward, by their traces."""
 
     traces: dict[tuple[str, int, int], list[Seen]] = field(default_factory=dict)
 
@@ -87,14 +87,14 @@ class Recording:
         return Move(StepKind.IN)
 
     def at(self, position: Position) -> tuple[list[Seen], int] | None:
-        """Return the trace, and which of its stops is the one at a position; None when it was not stopped at."""
+        """Return the trace of a position, and the index of its stop there; None if it did not stop there."""
         trace = self.traces.get(position.trace, [])
         return next(((trace, number) for number, each in enumerate(trace) if each.position == position), None)
 
 
 @dataclass(frozen=True)
 class Action:
-    """What is done at a stop, drawn without knowing where that is: numbers are taken by what there is."""
+    """A random action at a stop. Its numbers are drawn before the stop is known, and wrap around there."""
 
     name: str
     number: int
@@ -107,10 +107,10 @@ OTHERS = ("go to", "origin", "toggle", "continue")
 
 
 class Walk:
-    """Does one action after the other, and compares where that leads to."""
+    """Performs actions one after the other, and compares each result."""
 
     def __init__(self, path: str, lines: Sequence[int], set_lines: Collection[int], actions: Sequence[Action]) -> None:
-        """``lines`` are those that breakpoints may be on, ``set_lines`` those that have one at first."""
+        """``lines`` may have breakpoints; ``set_lines`` have one at first."""
         self._path = path
         self._lines = lines
         self.set_lines = set(set_lines)
@@ -118,14 +118,14 @@ class Walk:
         self._recording: Recording
         self._before: tuple[Position, Move] | None = None
         self._furthest: Position | None = None
-        """Where the trace stands: steps from its history go no further, even if a breakpoint that it had is gone."""
+        """Where the trace stands. Steps in its history go no further, even if the breakpoint there was removed."""
         self._running = ""
-        """The running compile, at its last stop that was not an earlier state."""
+        """The running compile at its last stop in the present."""
         self._host: Traveller
         self.moves: Counter[str] = Counter()
 
     def program(self, program: Program, recording: Recording) -> Program:
-        """Return the program as it is walked through."""
+        """Return the program, walked through when it runs."""
         self._recording = recording
 
         def walk(compiled: Any) -> list[Any]:
@@ -145,7 +145,7 @@ class Walk:
         self._before = None if move is None else (position, move)
         return move
 
-    # -- what is done ----------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------
 
     def _move(self, stop: SeenStop) -> Move | None:
         while self._actions:
@@ -228,11 +228,11 @@ class Walk:
             assert all(self._is_passed(each, trace[start], StepKind.OVER) for each in trace[end + 1 : start]), what
 
     def _is_enabled(self, each: Seen) -> bool:
-        # Functions that a library makes, as those of named tuples, have lines in a file of their own.
+        # Functions that a library generates, such as those of named tuples, have another file.
         return each.line in self.set_lines and each.path == self._path
 
     def _is_passed(self, each: Seen, start: Seen, kind: StepKind) -> bool:
-        """Whether a step does not end at a stop."""
+        """Return whether a step passes a stop."""
         if kind is StepKind.IN:
             return False
         if kind is StepKind.OUT:
@@ -250,7 +250,7 @@ def _source(name: str) -> str:
 
 @dataclass(frozen=True)
 class Walked:
-    """A program to walk through, as it is without a debugger, and going forward only."""
+    """A program to walk through, with its results without a debugger, and its forward run."""
 
     program: Program
     path: str
@@ -261,7 +261,7 @@ class Walked:
 
 @cache
 def walked(name: str) -> Walked:
-    """Run a program of ``programs``, or a fixture, to compare walks with."""
+    """Run a program of ``programs``, or a fixture, as the reference for walks."""
     if hasattr(programs, name):
         program, path = repeated(getattr(programs, name)), programs.__file__
     else:
@@ -299,7 +299,7 @@ ACTIONS = given.lists(
 
 
 def _traced_so_far(expected: State, found: State) -> tuple[State, State]:
-    """Leave out what the trace had not read yet: the program has run on from it, and its objects are others'."""
+    """Leave out objects that the trace had not read yet: the program may have changed them since."""
     lazy = [name.removesuffix(".Dynamo") for name, text in expected.items() if text.startswith("Lazy")]
     lazy += [f"value of {name.rpartition('.')[2]}" for name in lazy]
 
@@ -311,17 +311,17 @@ def _traced_so_far(expected: State, found: State) -> tuple[State, State]:
 
 FOUND = {
     "graph_break": [
-        # Forward again to where the trace stands, at a breakpoint that was removed meanwhile.
+        # Forward again to where the trace stands, although the breakpoint there was removed meanwhile.
         ({751}, [Action("restart", 0, "statement"), Action("toggle", 233, "statement"), Action("out", 0, "statement")]),
-        # Back over the break, before which the compile was another, and a dictionary had other keys.
+        # Back over the break, into another compile, in which a dictionary had other keys.
         ({3}, [Action("back", 0, "statement")]),
     ],
-    # In a loop on one line, each of whose rounds is a stop.
+    # In a loop on one line, which stops in each iteration.
     "fixture control_flow": [({97}, [Action("go to", 1, "statement"), Action("in", 0, "statement")])],
     # Back from the middle of a line, after a call in it, to where the line begins.
     "contexts": [({0}, [Action("in", 0, "statement"), Action("back", 0, "statement")])],
 }
-"""Walks that have failed once."""
+"""Walks that have failed before."""
 
 
 @pytest.mark.parametrize("name", sample({name: _source(name) for name in NAMES}, always=FOUND))
@@ -337,7 +337,7 @@ def test_walks(name: str) -> None:
     check: Callable[[], None] = hypothesis.settings(
         max_examples=WALKS or IN_THE_SUITE,
         derandomize=not WALKS,
-        # To find the shortest walk that fails takes minutes.
+        # Finding the shortest failing walk takes minutes.
         phases=[hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if WALKS else [])],
         deadline=None,
         database=None,

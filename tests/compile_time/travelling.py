@@ -1,7 +1,7 @@
-"""A trace that a test goes back and forth in, with the real engines in its own process.
+"""Goes back and forth in traces, with the real engines in the test's own process.
 
-``travelled`` runs a program with breakpoints on its lines; a script says at every stop what the user does next. What
-is shown at a stop, all of it to depth 2 and with values, is a ``State``: two that are equal look the same to a person.
+``travelled`` runs a program with breakpoints on its lines; a script says at every stop what the user does next. A
+``State`` contains all that a stop shows, to depth 2 and with values: equal states look the same to a user.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Lines = Mapping[str, Collection[int]]
 
 @dataclass(frozen=True)
 class Move:
-    """What the user does at a stop."""
+    """A user's action at a stop."""
 
     kind: StepKind
     granularity: str = "statement"
@@ -52,7 +52,7 @@ Script = Callable[[SeenStop], Move | None]
 
 
 class Traveller(ScriptedHost):
-    """The agent's part, for both engines; see ``ScriptedHost``."""
+    """Plays the agent for both engines; see ``ScriptedHost``."""
 
     def __init__(self, script: Script, **options: Any) -> None:
         super().__init__(self._act, mode="both", **options)
@@ -83,7 +83,7 @@ class Traveller(ScriptedHost):
 
 @contextlib.contextmanager
 def travelling(script: Script, lines: Lines, **options: Any) -> Iterator[Traveller]:
-    """Debug what runs inside, with breakpoints; what went wrong in ``script`` comes out at the end."""
+    """Debug the code in the context, with breakpoints. Errors of ``script`` are raised at the end."""
     host = Traveller(script, **options)
     for path, numbers in lines.items():
         host.breakpoints.set_lines(path, [SourceBreakpoint(line=each) for each in numbers], host.options)
@@ -100,7 +100,7 @@ def travelling(script: Script, lines: Lines, **options: Any) -> Iterator[Travell
 
 
 def fixture(name: str, calls: int = 3) -> Program:
-    """Return a program of ``fixtures``, whose ``main`` is called several times, as ``observation.observe`` runs it."""
+    """Return a program for ``observation.observe`` that calls ``main`` of a fixture several times."""
 
     def program(compiled: Any) -> list[Any]:
         plain = torch.compile
@@ -144,7 +144,7 @@ def repeated(program: Program, calls: int = 3) -> Program:
 def _named(program: Program, name: str) -> Program:
     def run(compiled: Any) -> list[Any]:
         results = program(compiled)
-        # Torch counts what dies with compiled code: that must be the same whenever Python collects.
+        # Torch counts objects that die with compiled code. The count must not depend on when Python collects.
         gc.collect()
         return results
 
@@ -153,7 +153,7 @@ def _named(program: Program, name: str) -> Program:
 
 
 def travelled(program: Program, script: Script, lines: Lines, **options: Any) -> Program:
-    """Return the program as it runs under the debugger, with breakpoints on ``lines`` and ``script`` at each stop."""
+    """Return the program, which runs under the debugger with breakpoints on ``lines`` and ``script`` at each stop."""
 
     def travel(compiled: Any) -> list[Any]:
         with travelling(script, lines, **options):
@@ -163,14 +163,14 @@ def travelled(program: Program, script: Script, lines: Lines, **options: Any) ->
 
 
 def lines_of(path: str) -> list[int]:
-    """Return the lines that begin statements of functions, but for those of ``main``."""
+    """Return the first lines of all statements in functions, except in ``main``."""
     tree = ast.parse(Path(path).read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name != "main"]
     found = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.stmt)]
     return sorted({node.lineno for node in found if not isinstance(node, ast.FunctionDef)})
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- states ------------------------------------------------------------------------------------------------------
 
 
 class Position(NamedTuple):
@@ -178,20 +178,20 @@ class Position(NamedTuple):
 
     compile_id: str
     attempt: int
-    """Of a first trace; 0 in that of a cached call, which is not restarted when it is kept."""
+    """The attempt of a compile; 0 for a replay, because a saved trace has no restarts."""
     call: int
-    """Which call of the function it is; 0 for one that is being compiled."""
+    """The number of the function's call; 0 for a compile."""
     number: int
-    """How many instructions with a line the attempt had come to."""
+    """How many instructions with a line the attempt has reached."""
 
     @property
     def trace(self) -> tuple[str, int, int]:
-        """The trace that it is of."""
+        """The trace of the position."""
         return self[:3]
 
 
 def position_of(stop: SeenStop) -> Position | None:
-    """Return where a trace is held; None in generated code."""
+    """Return the position at which a trace is held; None in generated code."""
     if stop.stop.engine != COMPILE_TIME:
         return None
     origin: Any = stop.stop.origin
@@ -206,7 +206,7 @@ def traced_frames(stop: SeenStop) -> list[TracedFunction]:
 
 
 def state_of(stop: SeenStop) -> State:
-    """Return what is shown: the functions, every scope to depth 2, those of callers to depth 1, values of tensors."""
+    """Return the functions, every scope to depth 2, the scopes of callers to depth 1, and values of tensors."""
     state = {"stack": " ".join(f"{each.name}:{each.position.line}" for each in traced_frames(stop))}
     for depth, shown in enumerate(traced_frames(stop)):
         for scope in shown.scopes()[: None if depth == 0 else _OF_CALLERS]:
@@ -232,7 +232,7 @@ def frame_is_of_cached_call(stop: SeenStop) -> bool:
 
 
 _OF_CALLERS = 3
-"""Scopes that functions have of their own: local variables, the value stack, cells. The others are the compile's."""
+"""How many scopes each function has: local variables, the value stack, cells. The others belong to the compile."""
 _FEW = 100
 _ITEMS = 12
 
@@ -246,7 +246,7 @@ def _add(state: State, path: str, children: Children, depth: int) -> None:
 
 
 def different(expected: State, found: State) -> dict[str, tuple[str | None, str | None]]:
-    """Return what is not the same, by name: what is expected, and what is found; but for what torch makes unique."""
+    """Return the differing texts by name, expected and found. Ignores names that torch makes unique."""
     pairs = ((name, expected.get(name), found.get(name)) for name in sorted(expected.keys() | found.keys()))
     return {
         name: (before, now)

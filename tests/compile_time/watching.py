@@ -1,4 +1,4 @@
-"""Inspects a paused trace as a person with every pane open would: scopes to a depth, lazy values, watches."""
+"""Inspects a paused trace like a user with every pane open: scopes to a depth, lazy values, watches."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tests.compile_time.samples import WALKS, Once
 
 DEPTH = 3
 ITEMS = 100
-"""Indexed children opened at each level."""
+"""How many indexed children are opened at each level."""
 
 
 class Looker:
-    """Opens every scope of a frame, and what its callers' frames have of their own, at every line.
+    """Opens every scope of a frame, and the own scopes of its callers, at every line.
 
-    Modules, classes, guards and nodes are opened only where they are first met: they are the same at every line. Other
-    values are opened again where their text has changed; in ``make walks`` at every line.
+    Modules, classes, guards and nodes are opened only at their first occurrence: they are the same at every line. Other
+    values are opened again if their text has changed; in ``make walks``, at every line.
     """
 
     def __init__(self, depth: int = DEPTH, *, lazy: bool = False) -> None:
-        """``lazy``: compute the values that are computed only when asked for, too."""
+        """``lazy``: also compute the values that are computed only on request."""
         self._depth = depth
         self._lazy = lazy
         self._opened: set[tuple[str, str]] = set()
         self._once = Once()
         self.shown: dict[str, str] = {}
-        """The last text of every path that was shown. No values: what they hold must be free to die with the pause."""
+        """The last text of every path that was shown. Not the values: their objects must die with the pause."""
 
     def __call__(self, frame: Any) -> None:
         """Look at a paused trace."""
@@ -60,23 +60,23 @@ class Looker:
             known = (variable.name, value.text) in self._opened
             self._opened.add((variable.name, value.text))
             return not known
-        is_page = " … " in variable.name  # further pages of the siblings, which opening the parent does not open
+        is_page = " … " in variable.name  # a further page of siblings, which opening the parent leaves closed
         is_wanted = not is_page and (self._lazy or not value.lazy)
         return is_wanted and self._once.is_new((path, variable.name, value.text))
 
 
 class EachLine:
-    """Calls a function once for every line that a frame comes to, as a step by line would."""
+    """Calls a function once for every line that a frame reaches, like a step by line."""
 
     def __init__(self, look: Callable[[Any], None], most: int | None = None) -> None:
-        """``look(frame)`` looks; in loops ``most`` times at a line, but for ``make walks``."""
+        """``look(frame)`` is called at most ``most`` times for a line in a loop, except in ``make walks``."""
         self._look = look
         self._most = most
         self._last: tuple[int, int] | None = None
         self._times: Counter[tuple[object, int]] = Counter()
 
     def __call__(self, frame: Any) -> None:
-        """Look, when the line or the frame is different from last time."""
+        """Call ``look`` if the line or the frame differs from last time."""
         if self._last != (id(frame.interpreter), frame.line):
             self._last = (id(frame.interpreter), frame.line)
             self._times[frame.code, frame.line] += 1
@@ -99,9 +99,9 @@ WATCHES = (
 
 
 def _new_locals(frame: Any, once: Once, most: int | None = None) -> list[str]:
-    """Return those of the newest ``most`` locals that hold another kind of value than at earlier lines, and the newest.
+    """Return the newest local, and those of the newest ``most`` locals whose kind of value is new.
 
-    ``make walks`` inspects all of them at each line.
+    In ``make walks``, return all locals at each line.
     """
     names = [name for name in frame.translator.symbolic_locals if name.isidentifier()][-(most or 0) :]
     kinds = [type(unwrapped(frame.translator.symbolic_locals[name])) for name in names]
@@ -110,10 +110,10 @@ def _new_locals(frame: Any, once: Once, most: int | None = None) -> list[str]:
 
 
 class TensorLooker:
-    """Inspects every part of every new local variable, on the values of this call, and at what is computed of it."""
+    """Inspects every part of every new local variable with the values of this call, and computes derived values."""
 
     def __init__(self) -> None:
-        """Nothing was seen yet."""
+        """Begin without any seen variables."""
         self.seen: dict[str, str] = {}
         self._once = Once()
 
@@ -130,7 +130,7 @@ class TensorLooker:
 
 
 class Watcher:
-    """Evaluates watches over the frame's locals, expressions that fail among them."""
+    """Evaluates watches over the frame's locals, including expressions that fail."""
 
     def __init__(self, most_names: int = 4, interpreter: bool = False) -> None:
         """``interpreter``: also use ``ctx`` in ways that touch the trace."""
