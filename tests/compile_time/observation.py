@@ -142,7 +142,7 @@ def _have_numbers_of_one_width() -> None:
 
 
 _FIRST_NUMBER = 1_000_000
-"""A first number with so many digits that no run of all tests reaches one more digit."""
+"""A first number with enough digits: all tests of a run together never reach a number with one digit more."""
 
 
 def _next_number() -> int:
