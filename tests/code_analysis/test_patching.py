@@ -91,7 +91,7 @@ def test_several_instructions_and_an_exchange() -> None:
         ("BUILD_LIST", "needs an argument"),
         ("POP_TOP 1", "takes no argument"),
         ("MAKE_FUNCTION 0", "cannot be inserted"),
-        ("LIST_APPEND 0", "slots of the stack that are not there"),
+        ("LIST_APPEND 0", "stack slots that do not exist"),
         ("SUBTRACT", "is not an instruction of this Python"),
         (";".join(["NOP"] * 99), "there are only"),
     ],

@@ -140,7 +140,7 @@ def test_any_instruction_of_the_code_is_patched_by_its_number(session: Session) 
     assert "last instruction of record (generated #0) is" in session.refusal(PATCH, refused)
     if sys.version_info >= (3, 11):  # before, nothing stands before a function's own instructions
         refused = {"instructionReference": address, "instruction": "0: NOP"}
-        assert "before a function begins" in session.refusal(PATCH, refused)
+        assert "set up the frame" in session.refusal(PATCH, refused)
     for _ in range(3):
         session.continue_to_stop()
     assert session.run_to_end() == 0
