@@ -1,4 +1,4 @@
-"""Environments of programs under test: virtual ones with few packages, torch imported before, Inductor's on disk."""
+"""Environments of programs under test: virtual environments, forks with torch imported, Inductor's cache."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ sys.exit(main())
 
 
 def need_inductor(name: str) -> None:
-    """See to it that Inductor can compile the program ``name``, and has probed this machine: that takes it long.
+    """Make sure that Inductor can compile the program ``name`` and has probed this machine, which takes long.
 
-    It compiles programs in C++ to learn what the processor can do, once for its cache, which all tests share.
+    Inductor compiles C++ programs to probe the processor, once per cache; all tests share one cache.
     """
     if not any(map(shutil.which, ("g++", "clang++", "c++"))):
         pytest.skip(f"{name} compiles with Inductor, and there is no C++ compiler")
     cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if cache is None or (marker := Path(cache) / "warm").exists():
         return
-    with Path(cache, "lock").open("w") as lock:  # one process of all that run tests does it
+    with Path(cache, "lock").open("w") as lock:  # only one of the processes that run tests probes
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not marker.exists():
             subprocess.run([sys.executable, "-c", _WARM], check=True, timeout=_WARM_SECONDS)
@@ -46,7 +46,7 @@ def need_inductor(name: str) -> None:
 
 
 def own_command(python: str | None = None) -> list[str]:
-    """``dynamo-dap``, whose own Python, ``python``, forks programs from a process that has imported torch."""
+    """Return the command ``dynamo-dap`` whose ``python`` forks programs from a process that has imported torch."""
     return [sys.executable, "-c", _COMMAND.format(python=python or zygote.python()[0])]
 
 
@@ -58,7 +58,7 @@ def alone(program: str | Path, *arguments: str, **options: Any) -> subprocess.Co
 
 
 def python_option(program: Path) -> list[str]:
-    """What has ``dynamo-dap`` fork the program from a process that has imported torch, if the program does so."""
+    """Return the options that fork the program from a process that has imported torch, if the program imports torch."""
     return ["--python", *zygote.python()] if Fixture(program).imports_torch else []
 
 
@@ -66,7 +66,7 @@ class VirtualEnvironment:
     """A new environment with the packages that the debugger needs, linked from the one that runs the tests."""
 
     def __init__(self, folder: Path, *packages: str) -> None:
-        """``packages`` are importable names; none are installed by themselves."""
+        """Link ``packages``, which are importable names."""
         venv.create(folder, with_pip=False)
         self.folder = folder
         self.python = folder / "bin" / "python"
@@ -79,12 +79,12 @@ class VirtualEnvironment:
             (self.site_packages / source.name).symlink_to(source)
 
     def add_all_packages(self) -> None:
-        """Let it import whatever the environment of the tests has, after its own."""
+        """Let the environment also import the packages of the tests' environment, after its own."""
         shared = Path(importlib.import_module("msgspec").__file__ or "").parents[1]
         (self.site_packages / "shared.pth").write_text(f"{shared}\n", encoding="utf-8")
 
     def add_package(self, name: str, version: str, text: str) -> None:
-        """Install a package of one module, as pip would leave it."""
+        """Install a package of one module, in the form in which pip installs it."""
         package, information = self.site_packages / name, self.site_packages / f"{name}-{version}.dist-info"
         package.mkdir()
         (package / "__init__.py").write_text(text, encoding="utf-8")

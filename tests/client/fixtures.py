@@ -1,7 +1,7 @@
-"""Programs of ``fixtures/`` and places in them, so that tests name places and not line numbers.
+"""Programs of ``fixtures/`` and places in them, so that tests name places instead of line numbers.
 
-Places are markers ``#@name`` at the ends of lines. The programs that the README begins with have none, to be read by
-people: ``tests/places.json`` has the texts of their lines.
+Places are markers ``#@name`` at the ends of lines. The programs that the README shows first have no markers, to be
+readable: ``tests/places.json`` has the texts of their lines.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 _MARKER = re.compile(r"# ?@(\w+)\s*$")
-"""The formatter puts the blank in, where it is let."""
+"""The formatter inserts the blank in the files that it formats."""
 PLACES: dict[str, dict[str, str]] = json.loads((FIXTURES.parent / "tests/places.json").read_text(encoding="utf-8"))
-"""File name -> place -> text of its line."""
+"""The text of each place's line, by file name and place."""
 _TORCH = re.compile(r"^\s*(from |import ([\w., ]+, )?)torch\b", re.MULTILINE)
 
 
@@ -24,13 +24,13 @@ class Fixture:
     """One program. Lines are 1-based."""
 
     def __init__(self, path: str | Path) -> None:
-        """``path`` is a file, or a name below ``fixtures/`` without its suffix."""
+        """Take a file, or a name below ``fixtures/`` without its suffix."""
         path = Path(path)
         self.path = path if path.is_absolute() else (FIXTURES / path).with_suffix(".py")
 
     @cached_property
     def markers(self) -> dict[str, int]:
-        """The line of each marker, or place with a name."""
+        """The line of each marker or named place."""
         found: dict[str, int] = {}
         named = {text: name for name, text in PLACES.get(self.path.name, {}).items()}
         for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -48,17 +48,17 @@ class Fixture:
 
     @cached_property
     def uses_inductor(self) -> bool:
-        """Whether it compiles with Inductor, torch's default."""
+        """Whether the program compiles with Inductor, torch's default backend."""
         text = self.path.read_text(encoding="utf-8", errors="replace") if self.path.is_file() else ""
         return "torch.compile" in text and "backend=" not in text
 
     def line(self, place: str | int) -> int:
-        """The line of a marker; a number is a line already."""
+        """Return the line of a marker; a number is a line already."""
         if isinstance(place, int):
             return place
         assert place in self.markers, f"{self.path.name} has no marker #@{place}, only {sorted(self.markers)}"
         return self.markers[place]
 
     def marker_at(self, line: int) -> str | None:
-        """The marker on a line, None when it has none."""
+        """Return the marker on a line; None if it has no marker."""
         return next((name for name, number in self.markers.items() if number == line), None)

@@ -1,6 +1,6 @@
-"""Starts servers over stdio: forked by a zygote, since Python takes as long to import a server as a test to use it.
+"""Starts servers over stdio, forked by a zygote: importing a server takes as long as a test with it.
 
-Used by the thread of a test.
+Runs on the thread of a test.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dynamo_dap.terminal.client import ServerProcess
 from tests.client import stand_in, zygote
 
 _KILLED = 60.0
-"""Seconds in which the zygote reports that a killed server has ended."""
+"""Seconds within which the zygote must report that a killed server has ended."""
 
 
 def start_server(environment: Mapping[str, str], standard_error: IO[bytes]) -> ServerProcess | ForkedServer:
-    """Start a server over stdio: a forked one, unless ``environment`` has what a Python reads when it starts."""
+    """Start a server over stdio; fork it unless Python itself reads a variable of ``environment`` at its start."""
     folder = zygote.folder_of("server", {})
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(str(folder / "socket"))
@@ -42,14 +42,14 @@ def start_server(environment: Mapping[str, str], standard_error: IO[bytes]) -> S
 
 
 class ForkedServer:
-    """A server as ``ServerProcess`` is one. Its zygote kills it if this process ends first."""
+    """A server with the methods of ``ServerProcess``. Its zygote kills it if this process ends first."""
 
     def __init__(self, connection: socket.socket, process_id: int, stream: ByteStream) -> None:
         self._connection, self.process_id, self.stream = connection, process_id, stream
         self._exit_code: int | None = None
 
     def wait(self, timeout: float) -> int:
-        """Wait until it has ended and return its exit code. Raises ``TimeoutError``."""
+        """Wait until the server has ended, and return its exit code. Raises ``TimeoutError``."""
         if self._exit_code is None:
             self._connection.settimeout(timeout)
             self._exit_code = os.waitstatus_to_exitcode(stand_in.receive(self._connection))

@@ -1,7 +1,7 @@
 """Prints the path of a Python that forks programs, for tests in other languages, and keeps it until stdin ends.
 
-``python -m tests.client.forking_python NAME=VALUE...`` takes the variables that programs have and this process has not.
-``zygote`` says what a forked program is. ``PATH -m dynamo_dap`` is a debugger that launches programs so.
+``python -m tests.client.forking_python NAME=VALUE...`` takes further variables for the programs. ``zygote`` describes
+forked programs. ``PATH -m dynamo_dap`` is a debugger that launches programs with the same Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program that nobody's debugger started, and what it prints."""
+"""A program that no debugger started, and its output."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _COMPLAINT = (
     "  File ",
     "TypeError: 'NoneType' object",
 )
-"""What Python 3.13.0 to 3.13.2 say at their end of the thread objects that debugpy makes (CPython issue 130522)."""
+"""Printed by Python 3.13.0 to 3.13.2 at their end, because of debugpy's thread objects (CPython issue 130522)."""
 _AGENTS_LOG = "torch/distributed/elastic/agent/"
-"""torchrun logs a traceback, and ends well, when that of another node has left the barrier at their end before."""
+"""torchrun logs a traceback, but succeeds, if the torchrun of another node left their last barrier before."""
 
 
 class FreeProgram:
-    """A running program; one that imports torch is forked (``zygote``), and ``process`` stands in for it."""
+    """A running program. One that imports torch is forked (``zygote``); then ``process`` is its substitute."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class FreeProgram:
         python: Sequence[str] | None = None,
         launcher: Sequence[str] | None = None,
     ) -> None:
-        """``python`` is the command that starts Python, where it has to be another one.
+        """Start the program, with ``python`` if another command must start Python.
 
-        ``launcher`` is one that runs the program itself, and is given it with its arguments.
+        ``launcher`` is a command that runs the program; it gets the program and its arguments.
         """
         self._mark = uuid.uuid4().hex
         if python is None:
@@ -58,7 +58,7 @@ class FreeProgram:
 
     @property
     def lines(self) -> list[str]:
-        """What it has printed so far, without what is Python's own defect."""
+        """The lines printed so far, without those of Python's own defect."""
         lines = list(self._lines)
         begin = len(lines) - len(_COMPLAINT)
         if begin >= 0 and all(line.startswith(text) for line, text in zip(lines[begin:], _COMPLAINT, strict=True)):
@@ -67,12 +67,12 @@ class FreeProgram:
 
     @property
     def process_id(self) -> int:
-        """Of the process that runs the program."""
+        """The id of the process that runs the program."""
         found = {one.pid for one in processes.marked_with(self._mark)}
         return next(iter(found - {self.process.pid}), self.process.pid)
 
     def wait_for_line(self, beginning: str, deadline: float = 60.0) -> str:
-        """Wait until the program has printed a line that begins so."""
+        """Wait until the program has printed a line with this beginning."""
 
         def found() -> list[str]:
             return [line for line in self.lines if line.startswith(beginning)]
@@ -82,13 +82,13 @@ class FreeProgram:
             return found()[0]
 
     def address(self) -> tuple[str, int]:
-        """Where it listens, as it says."""
+        """The address at which the program listens, as it prints it."""
         match = re.fullmatch(r"listening on (.*):(\d+)", self.wait_for_line("listening on"))
         assert match is not None
         return match[1], int(match[2])
 
     def end(self) -> None:
-        """Kill it; it must not have failed before."""
+        """Kill the program; it must not have failed before."""
         self.process.kill()
         self.process.wait()
         failed = [line for line in self.lines if TRACEBACK in line and _AGENTS_LOG not in line]

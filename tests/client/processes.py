@@ -1,6 +1,6 @@
 """Finds the processes that a session started, even after their parents ended.
 
-Each session puts a mark of its own into the environment of its server, which every process below it inherits.
+Each session puts its own mark into the environment of its server; every process below the server inherits it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.client.zygote import MARK
 
 
 def marked_with(mark: str) -> list[psutil.Process]:
-    """The running processes of the session ``mark``; zombies do not count."""
+    """Return the running processes of the session ``mark``, without zombies."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -33,7 +33,7 @@ def wait_until_gone(mark: str, deadline: float) -> list[str]:
 
 
 def kill_all(mark: str) -> None:
-    """Kill what is left of the session."""
+    """Kill all remaining processes of the session."""
     left = marked_with(mark)
     for process in left:
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""A byte stream that shows every message passing through it, in both directions, to a timeline and the schema."""
+"""A byte stream that records every message in a timeline and checks it by the schema, in both directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.client.timeline import Timeline
 
 
 class RecordedStream:
-    """Wraps the stream of a session."""
+    """Wraps the stream of a session to record it."""
 
     def __init__(self, stream: ByteStream, timeline: Timeline) -> None:
         self._stream = stream
@@ -20,7 +20,7 @@ class RecordedStream:
         self._check_sent = True
 
     def read(self) -> bytes:
-        """Read, record and check what the server sent."""
+        """Read, record and check bytes of the server."""
         data = self._stream.read()
         try:
             bodies = self._incoming.feed(data)
@@ -34,13 +34,13 @@ class RecordedStream:
         return data
 
     def write(self, data: bytes) -> None:
-        """Record and check what the test sends, then send it."""
+        """Record and check bytes of the test, then send them."""
         for body in FrameParser().feed(data):
             self._take(body, sent=True)
         self._stream.write(data)
 
     def write_unchecked(self, data: bytes) -> None:
-        """Send bytes that need not be DAP: a test of bad input."""
+        """Send bytes that need not be DAP, for a test of bad input."""
         self._stream.write(data)
 
     def close(self) -> None:
@@ -59,5 +59,5 @@ class RecordedStream:
             self._timeline.problems += problems_of(message)
 
     def allow_bad_requests(self) -> None:
-        """Stop checking what the test sends: it is about to send what DAP does not allow."""
+        """Stop checking the test's messages: it will send some that DAP does not allow."""
         self._check_sent = False

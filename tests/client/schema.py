@@ -1,8 +1,7 @@
 """Checks messages against the published DAP schema, by the models that ``dap-types`` generates from it.
 
-Strict: wrong types, missing fields, unknown enumerators, and fields that DAP does not have are problems. Names that the
-project adds itself start with ``dynamo`` (custom requests and events, launch options); VS Code's own
-with ``__vscode``.
+Wrong types, missing fields, unknown enumerators and unknown fields are problems. The project's own names (custom
+requests and events, launch options) start with ``dynamo``, those of VS Code with ``__vscode``.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ CUSTOM_PREFIX = "dynamo"
 VS_CODES_PREFIX = "__vscode"
 
 _OPEN_MODELS = ("LaunchRequestArguments", "AttachRequestArguments", "RestartArguments", "ErrorResponseBody", "Module")
-"""Models that DAP leaves open: each adapter defines its own launch options, and columns of modules."""
+"""Models with free fields: each adapter defines its own launch options and columns of modules."""
 
 
 def problems_of(message: dict[str, Any]) -> list[str]:
-    """What is wrong with ``message``, one sentence each; empty when it is as DAP wants it."""
+    """Return each problem of ``message`` as a sentence; none if the message agrees with DAP."""
     model = _model_of(message)
     if isinstance(model, str):
         return [model]

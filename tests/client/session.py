@@ -1,7 +1,7 @@
-"""One debug session of a test: a server process, a client, the timeline, and what a test asks of them.
+"""One debug session of a test: a server process, a client and the timeline, with helpers for tests.
 
-Driven by the test's thread. ``Session.close`` ends everything that the session started and ``Session.problems`` reports
-what went wrong on the way: broken messages, tracebacks in logs, processes left over.
+Runs on the test's thread. ``Session.close`` ends everything that the session started, and ``Session.problems`` reports
+broken messages, tracebacks in logs, and processes that did not end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.client.timeline import DEADLINE, Timeline
 
 TRACEBACK = "Traceback (most recent call last)"
 END_DEADLINE = 120.0
-"""Seconds in which everything has to be gone after the end of a session."""
+"""Seconds within which all processes must end after a session."""
 
 INITIALIZE = InitializeRequestArguments(
     adapter_id="dynamo",
@@ -60,7 +60,7 @@ INITIALIZE = InitializeRequestArguments(
 
 
 class Tree:
-    """A value as the IDE shows it: its text, and children that are fetched when they are first read."""
+    """A value as the IDE shows it: its text, and children that are fetched at their first use."""
 
     def __init__(self, session: Session, variable: Variable) -> None:
         self._session = session
@@ -79,7 +79,7 @@ class Tree:
 
     @property
     def children(self) -> dict[str, Tree]:
-        """What is below it, by name, as an IDE without paging asks for it."""
+        """The children by name, fetched as by an IDE without paging."""
         if self._children is None:
             reference = self.variable.variables_reference
             found = self._session.client.variables(reference) if reference else []
@@ -99,7 +99,7 @@ class Tree:
         return {name: child.text for name, child in self.children.items()}
 
     def open(self, depth: int) -> int:
-        """Fetch everything down to ``depth`` levels below, as a user who opens all; return how many there were."""
+        """Fetch all values down to ``depth`` levels below, as if a user opened all; return their number."""
         if depth == 0:
             return 0
         return sum(1 + child.open(depth - 1) for child in self.children.values())
@@ -134,7 +134,7 @@ class Frame:
 
     @property
     def marker(self) -> str | None:
-        """The marker on the current line, None when there is none."""
+        """The marker on the current line; None if there is none."""
         return Fixture(self.path).marker_at(self.line) if self.path and self.path.is_file() else None
 
     @property
@@ -149,7 +149,7 @@ class Frame:
         return self.scopes[scope]
 
     def evaluate(self, expression: str, context: str = "watch") -> Tree:
-        """The value of an expression in this frame."""
+        """Return the value of an expression in this frame."""
         body = self._session.client.evaluate(expression, self.data.id, context)
         return Tree(
             self._session,
@@ -157,7 +157,7 @@ class Frame:
         )
 
     def refusal(self, expression: str, context: str = "watch") -> str:
-        """The error text of an expression that has no value."""
+        """Return the error text of an expression that must fail."""
         try:
             value = self.evaluate(expression, context)
         except RequestFailed as failed:
@@ -183,7 +183,7 @@ class Stop:
 
     @property
     def description(self) -> str:
-        """What the IDE shows, ``""`` when nothing was said."""
+        """The description that the IDE shows; ``""`` if there is none."""
         return self.body.get("description") or ""
 
     @property
@@ -193,7 +193,7 @@ class Stop:
 
     @property
     def user_frames(self) -> list[Frame]:
-        """The call stack without what the IDE shows greyed out."""
+        """The call stack without the frames that the IDE greys out."""
         return [frame for frame in self.frames if frame.data.presentation_hint not in ("subtle", "label")]
 
     @property
@@ -212,11 +212,11 @@ class Stop:
 
     @property
     def marker(self) -> str | None:
-        """The marker where it stopped."""
+        """The marker at which the thread stopped."""
         return self.frame.marker
 
     def frame_called(self, name: str) -> Frame:
-        """The innermost frame of that name."""
+        """Return the innermost frame of that name."""
         for frame in self.frames:
             if frame.name == name:
                 return frame
@@ -239,7 +239,7 @@ class Session:
         self.mark = uuid.uuid4().hex
         self.timeline = Timeline()
         self.expects_program_traceback = False
-        """Set by a test whose program dies of an exception."""
+        """A test sets it if an exception ends its program."""
         self._log = folder / "server.log"
         self._standard_error = folder / "server.stderr"
         self._environment = {
@@ -257,7 +257,7 @@ class Session:
         self._with_breakpoints: set[Path] = set()
         self._closed = False
         self.proof_of_access = {"accessToken": self.mark} if transport == "tcp" else {}
-        """What ``launch`` and ``attach`` have to show a server that listens."""
+        """The token that a listening server requires in ``launch`` and ``attach``."""
         if transport == "stdio":
             self._start_over_stdio()
         else:
@@ -272,12 +272,12 @@ class Session:
     # -- beginning -------------------------------------------------------------------------------------------------
 
     def initialize(self, arguments: InitializeRequestArguments = INITIALIZE) -> Capabilities:
-        """Introduce the client."""
+        """Send ``initialize``, and return the answer."""
         return self.client.initialize(arguments)
 
     @contextlib.contextmanager
     def configuring(self, request: str, configuration: Mapping[str, Any]) -> Iterator[None]:
-        """Launch or attach; breakpoints are set in the body of the ``with``, after which the program runs."""
+        """Launch or attach. The body of the ``with`` sets breakpoints; after it the program runs."""
         if not self.client.capabilities.supports_configuration_done_request:
             self.initialize()
         beginning = self.client.begin(request, {**configuration, **self.proof_of_access})
@@ -286,7 +286,7 @@ class Session:
         beginning.result(self.client.timeout)
 
     def begin(self, request: str, configuration: Mapping[str, Any]) -> PendingResponse:
-        """Send ``launch`` or ``attach`` and do not wait until breakpoints can be set."""
+        """Send ``launch`` or ``attach``, without waiting until breakpoints can be set."""
         return self.client.send(request, {**configuration, **self.proof_of_access})
 
     def launching(self, fixture: str | Path | Fixture, **options: Any) -> contextlib.AbstractContextManager[None]:
@@ -312,8 +312,8 @@ class Session:
     ) -> list[Breakpoint]:
         """Replace the breakpoints of a file.
 
-        A place is a marker or a line; ``options`` (``condition``, ``hit_condition``, ``log_message``, ``mode``) hold
-        for all of them.
+        A place is a marker or a line. ``options`` (``condition``, ``hit_condition``, ``log_message``, ``mode``) apply
+        to all places.
         """
         fixture = _as_fixture(fixture)
         breakpoints = [
@@ -328,7 +328,7 @@ class Session:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait_for_stop(self, reason: str | None = None, at: str | None = None) -> Stop:
-        """Wait for the next stop; it must have the ``reason`` and be ``at`` the marker, when those are given."""
+        """Wait for the next stop; if given, it must have the ``reason`` and be ``at`` the marker."""
         body = self.timeline.expect_event("stopped", unless=("terminated",))
         stop = Stop(self, body)
         self._last_stop = stop
@@ -337,7 +337,7 @@ class Session:
         return stop
 
     def wait_for_output(self, text: str, category: str | None = None) -> None:
-        """Wait until ``text`` has come as output."""
+        """Wait until the output contains ``text``."""
         self.timeline.wait_until(lambda: text in self.output(category), f"output {text!r}")
 
     def wait_for_exit(self, deadline: float = DEADLINE) -> int:
@@ -347,7 +347,7 @@ class Session:
         return code
 
     def output(self, category: str | None = None) -> str:
-        """What has come as output so far, of all categories or one."""
+        """Return the output so far, of all categories or of one."""
         return "".join(
             event["body"]["output"]
             for event in self.timeline.events
@@ -359,7 +359,7 @@ class Session:
     def resume(
         self, command: str = "continue", *, thread_id: int | None = None, granularity: str | None = None
     ) -> None:
-        """Let a thread continue (the one that stopped last), without waiting."""
+        """Let a thread continue, by default the one that stopped last, without waiting."""
         if thread_id is None:
             assert self._last_stop is not None, "nothing has stopped yet"
             thread_id = self._last_stop.thread_id
@@ -386,12 +386,12 @@ class Session:
         return self.wait_for_stop("step", at=at)
 
     def run_to_end(self) -> int:
-        """Continue, with no further stop, to the program's end; return its exit code."""
+        """Continue to the program's end, without another stop; return its exit code."""
         self.resume()
         return self.wait_for_exit()
 
     def finish(self) -> int:
-        """Take every breakpoint on a line away and continue to the program's end; return its exit code."""
+        """Remove every line breakpoint and continue to the program's end; return its exit code."""
         for path in self._with_breakpoints:
             self.client.set_breakpoints(path, [])
         return self.run_to_end()
@@ -399,11 +399,11 @@ class Session:
     # -- bare requests ---------------------------------------------------------------------------------------------
 
     def request(self, command: str, arguments: Any = None) -> Any:
-        """Send any request and return the body as plain Python values."""
+        """Send a request and return the body of the response as plain Python values."""
         return to_builtins(self.client.request(command, arguments))
 
     def refusal(self, command: str, arguments: Any = None) -> str:
-        """Send a request that must fail and return the error's text for users."""
+        """Send a request that must fail, and return the error's text for users."""
         try:
             body = self.request(command, arguments)
         except RequestFailed as failed:
@@ -421,7 +421,7 @@ class Session:
         self.timeline.wait_for_end()
 
     def close(self) -> None:
-        """End the session politely; afterwards nothing that it started may be left."""
+        """Disconnect and end the session; afterwards no process that it started may be left."""
         if self._closed:
             return
         self._closed = True
@@ -429,7 +429,7 @@ class Session:
             with contextlib.suppress(RequestFailed, TimeoutError):
                 self.client.request("disconnect", {"terminateDebuggee": True}, timeout=END_DEADLINE)
         self.client.close()
-        # One that listens continues: for the next client.
+        # A listening server continues, for the next client.
         self._server.end(0.0 if self._listens else END_DEADLINE)
         self.processes_left = processes.wait_until_gone(self.mark, END_DEADLINE)
         processes.kill_all(self.mark)
@@ -437,12 +437,12 @@ class Session:
             program.wait(END_DEADLINE)
 
     def problems(self) -> list[str]:
-        """What went wrong, apart from the test's own assertions. Call after ``close``."""
+        """Return the problems of the session besides the test's own assertions. Call it after ``close``."""
         found = [*self.timeline.problems, *thread_events.problems_of(self.timeline.entries)]
         found += [f"process left over: {line}" for line in self.processes_left]
         for file in (self._log, self._standard_error):
             text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-            if text.startswith(TRACEBACK) or f"\n{TRACEBACK}" in text:  # not within a message that was logged
+            if text.startswith(TRACEBACK) or f"\n{TRACEBACK}" in text:  # not inside a logged message
                 found.append(f"{file.name} holds a traceback:\n{_from_traceback_on(text)}")
         output = self.output()
         if "PYDEV DEBUGGER WARNING" in output:
@@ -452,11 +452,11 @@ class Session:
         return found
 
     def log(self) -> str:
-        """The server's whole log so far."""
+        """Return the server's log so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def logs(self) -> str:
-        """The server's log and standard error, for a failure's report."""
+        """Return the server's log and standard error, for the report on a failure."""
         texts = []
         for file in (self._log, self._standard_error):
             if file.exists():
@@ -486,7 +486,7 @@ class Session:
         self.stream = RecordedStream(SocketStream(_connect(port)), self.timeline)
 
     def _run_in_terminal(self, request: Request) -> object:
-        """What an IDE does: run the command in a terminal of its own, here a process with its output thrown away."""
+        """Run the command as an IDE does in a terminal; here the terminal is a process whose output goes to a file."""
         arguments = msgspec.json.decode(bytes(request.arguments))
         environment = {**self._environment}
         for name, value in (arguments.get("env") or {}).items():
@@ -508,17 +508,17 @@ class Session:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs inherit of the server's environment: all but its secret."""
+        """Return the part of the server's environment that programs inherit: all but its secret."""
         return {name: value for name, value in self._environment.items() if name != "DYNAMO_DAP_ACCESS_TOKEN"}
 
     @property
     def server_process_id(self) -> int:
-        """The server's process."""
+        """The id of the server's process."""
         return self._server.process_id
 
     @property
     def terminal_output(self) -> str:
-        """What the program that was run in a terminal has printed."""
+        """Return the output of the program that runs in the terminal."""
         return (self._log.parent / "terminal.stdout").read_text(encoding="utf-8")
 
     def _on_closed(self, problem: str | None) -> None:
@@ -528,10 +528,10 @@ class Session:
 
 
 def launch_configuration(fixture: str | Path | Fixture, **options: Any) -> dict[str, Any]:
-    """Launch arguments for a program of ``fixtures/``: the default options but for ``options``.
+    """Return the launch arguments for a program: the default options, changed by ``options``.
 
-    A program that imports torch is forked from a process that has done so; see ``zygote``. A test about the start
-    itself gives ``python=[sys.executable]``.
+    A program that imports torch is forked from a process that has imported it, see ``zygote``. A test about the start
+    of a program gives ``python=[sys.executable]``.
     """
     fixture = _as_fixture(fixture)
     if fixture.uses_inductor:
@@ -541,20 +541,20 @@ def launch_configuration(fixture: str | Path | Fixture, **options: Any) -> dict[
 
 
 def _from_traceback_on(text: str, length: int = 4000) -> str:
-    """The part of a log that a person needs: the line before the first traceback, and what follows."""
+    """Return the useful part of a log: from the line before the first traceback on."""
     before, _, after = text.partition(TRACEBACK)
     return f"{before.rstrip().rpartition(chr(10))[2]}\n{TRACEBACK}{after}"[:length]
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on now."""
+    """Return a TCP port of the loopback interface on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def _connect(port: int, deadline: float = 20.0) -> socket.socket:
-    """Connect to a server that is starting."""
+    """Connect to a server that may still be starting."""
     until = time.monotonic() + deadline
     while True:
         try:
@@ -570,5 +570,5 @@ def _as_fixture(fixture: str | Path | Fixture) -> Fixture:
 
 
 def lines_of(frames: Sequence[Frame]) -> list[str]:
-    """Frames as ``name:line``, for assertions that a person reads."""
+    """Return frames as ``name:line``, for readable assertions."""
     return [f"{frame.name}:{frame.line}" for frame in frames]

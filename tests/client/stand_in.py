@@ -1,9 +1,8 @@
-"""Takes the place of a Python that would have to import torch: has a zygote fork one that has (``zygote.py``).
+"""Substitutes for a Python that would have to import torch: a zygote forks one that has imported it (``zygote.py``).
 
-A script of its own, ``python -I -S -E stand_in.py SOCKET REAL_PYTHON ARGUMENTS...``, that starts in 10 ms: it imports
-nothing but built-in modules. It hands over its arguments, its environment and its descriptors, passes on the signals
-that it gets, and ends as the forked process ends. What the zygote will not do, and everything when there is none, the
-real interpreter does in this very process.
+The script, ``python -I -S -E stand_in.py SOCKET REAL_PYTHON ARGUMENTS...``, starts in 10 ms: it imports only built-in
+modules. It hands over its arguments, its environment and its descriptors, passes on the signals that it gets, and ends
+as the forked process ends. If there is no zygote, or the zygote refuses, this process becomes the real interpreter.
 """
 
 import _signal
@@ -14,11 +13,11 @@ import sys
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 _NUMBER = 8
-"""Bytes of a number in an answer: the process id first, then how it ended."""
+"""Bytes of a number in an answer. The first number is the process id, the second its exit status."""
 
 
 def main() -> None:
-    """Be that Python."""
+    """Run as the substitute."""
     address, python, *arguments = sys.argv[1:]
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -49,7 +48,7 @@ def ask(
 
 
 def receive(connection: _socket.socket) -> int:
-    """Return the next number; 0 when the zygote is gone."""
+    """Return the next number; 0 if the zygote has ended."""
     data = b""
     while len(data) < _NUMBER:
         piece = connection.recv(_NUMBER - len(data))
@@ -60,7 +59,7 @@ def receive(connection: _socket.socket) -> int:
 
 
 def _forward_signals_to(process: int) -> None:
-    """The forked process leads a group of its own, as this one does where a debugger started it."""
+    """Forward signals: the forked process leads its own group, as this process does if a debugger started it."""
 
     def forward(number: int, _frame: object) -> None:
         try:  # noqa: SIM105  (contextlib takes longer to import than all of this)

@@ -1,8 +1,8 @@
-"""The strictest client there is, as one finds them in editors: what DAP does not say is an error, and ends the test.
+"""A client as strict as those of some editors: a message that DAP does not allow is an error and ends the test.
 
-It counts its requests from 0, sends no optional field, has one request on its way at a time, leaves ``seq`` out of its
-responses, and knows no event but those that every client knows. Driven by the test's thread; one thread reads. Lives as
-long as its server, which ``end`` ends.
+It counts its requests from 0, sends no optional field, waits for each response before the next request, leaves ``seq``
+out of its responses, and knows only the events that every client knows. The test's thread sends; one thread reads. It
+lives as long as its server, which ``end`` ends.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tests.client.timeline import DEADLINE
 
 ACKNOWLEDGEMENTS = frozenset({"launch", "attach", "configurationDone", "next", "stepIn", "stepOut", "pause"})
 ACKNOWLEDGEMENTS |= {"disconnect", "terminate", "restart", "cancel"}
-"""Requests whose response has no body in DAP."""
+"""Requests whose responses have no body in DAP."""
 
 KNOWN_EVENTS = frozenset({"initialized", "stopped", "continued", "exited", "terminated", "thread", "output"})
 KNOWN_EVENTS |= {"breakpoint", "module", "loadedSource", "process", "capabilities"}
-"""What a client knows that announced nothing in ``initialize``."""
+"""The events for a client that announces no capability in ``initialize``."""
 
 _END = object()
 
 
 class StrictClient:
-    """A client that checks everything. Every broken message is an ``AssertionError`` in the next call."""
+    """A client that checks every message. A broken one is an ``AssertionError`` in the next call."""
 
     def __init__(self, environment: Mapping[str, str], serve: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
-        """Start a server. ``serve`` answers its requests, by command, with the body of a response, or None."""
+        """Start a server. ``serve`` has a function for each of its requests, which returns a body or None."""
         self._server = ServerProcess(environment=environment, standard_error=subprocess.DEVNULL)
         self._serve = serve or {}
         self._next_seq = 0
@@ -45,7 +45,7 @@ class StrictClient:
         threading.Thread(target=self._read, daemon=True).start()
 
     def request(self, command: str, arguments: Any = None) -> Any:
-        """Send a request and wait for its response, the only one that may come; return its body, or None."""
+        """Send a request and wait for its response; no other one may come. Return its body, or None."""
         seq, self._next_seq = self._next_seq, self._next_seq + 1
         message = {"seq": seq, "type": "request", "command": command}
         self._write(message if arguments is None else {**message, "arguments": arguments})
@@ -58,7 +58,7 @@ class StrictClient:
         return response.get("body")
 
     def event(self, name: str) -> dict[str, Any]:
-        """Wait for the next event ``name``, which may have come already, and return its body."""
+        """Wait for the next event ``name``, which may have arrived already, and return its body."""
         while True:
             for position, event in enumerate(self._events):
                 if event["event"] == name:
@@ -68,11 +68,11 @@ class StrictClient:
             self._take()
 
     def end(self) -> None:
-        """Close the connection; the server ends."""
+        """Close the connection, which ends the server."""
         self._server.end(DEADLINE)
 
     def _take(self) -> dict[str, Any]:
-        """Take the next message in; an event is kept, a request answered."""
+        """Receive the next message: keep an event, answer a request."""
         message = self._received.get(timeout=DEADLINE)
         assert message is not _END, "the server closed the connection"
         self.transcript.append(message)

@@ -1,4 +1,4 @@
-"""A run of the tests does not load what a killed program left in the cache of an earlier run."""
+"""A run of the tests does not load incomplete files that a killed program left in the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forked program or server is what the real interpreter would have made of it."""
+"""A forked program or server behaves as in the real interpreter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_forked_program_finds_what_it_would_find_in_the_real_interpreter(tmp_p
 
 
 def test_threads_that_wait_leave_the_processors_to_other_tests(tmp_path: Path) -> None:
-    """OpenMP has them spin by default: three programs on two processors then compute a fraction of the time."""
+    """By default OpenMP lets them spin: three programs on two processors would compute for a fraction of the time."""
     program = tmp_path / "program.py"
     program.write_text("import torch\n")
     ran = run([sys.executable], program, env={**os.environ, "OMP_DISPLAY_ENV": "verbose"})
@@ -124,7 +124,7 @@ def test_only_a_program_that_a_server_starts_finds_the_debugger_imported(session
     program = tmp_path / "program.py"
     program.write_text(_DEBUGGERS)
     assert run(zygote.python(), program).stdout == "False False False\n"
-    # as a child process of a debugged program inherits it
+    # a child process of a debugged program inherits this variable
     assert run(zygote.python(), program, env={**os.environ, "DYNAMO_DAP_LAUNCH": "{}"}).stdout == "False False False\n"
     session.launch(program, python=zygote.python())
     assert session.wait_for_exit() == 0
@@ -134,7 +134,7 @@ def test_only_a_program_that_a_server_starts_finds_the_debugger_imported(session
 def test_debugpy_is_not_imported_for_a_program_that_does_without(session: Session, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_DEBUGGERS)
-    session.launch(program, python=zygote.python(), eager=False)  # the option is what this is about
+    session.launch(program, python=zygote.python(), eager=False)  # the test is about this option
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == "True False True\n"
 
@@ -143,7 +143,7 @@ def test_a_server_is_forked_and_belongs_to_its_session(new_session: NewSession) 
     session = new_session()
     session.initialize()
     server = psutil.Process(session.server_process_id)
-    assert server.parent() != psutil.Process()  # but the zygote
+    assert server.parent() != psutil.Process()  # its parent is the zygote
     assert [one.pid for one in processes.marked_with(session.mark)] == [server.pid]
     session.close()
     assert not server.is_running()

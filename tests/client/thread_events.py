@@ -1,8 +1,8 @@
-"""Checks what is reported of threads, and when.
+"""Checks the order of events about threads.
 
-No thread is announced while it is stopped: VS Code takes a thread's event as the end of its stop, and shows the stack
-then, but no variables and no way to continue. And no stop is reported before the answer to the request that resumed the
-thread: a client would take the answer as the end of that stop.
+The server announces no thread while it is stopped: VS Code takes the event as the end of the stop, and then shows the
+stack, but no variables and no way to continue. The server reports no stop before it has answered the request that
+resumed the thread: a client would take the answer as the end of that stop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RESUMING = ("continue", "next", "stepIn", "stepOut", "restart")
 
 
 def problems_of(entries: Iterable[Entry]) -> list[str]:
-    """One line for each announcement that came too late."""
+    """Return one line for each event in a wrong order."""
     stopped: set[int] = set()
     unanswered: dict[int, int] = {}
     found = []
@@ -24,9 +24,9 @@ def problems_of(entries: Iterable[Entry]) -> list[str]:
         body = message.get("body") or {}
         if entry.sent:
             if message.get("command") in _RESUMING:
-                # One request may resume several threads, and a refused one leaves the check with less to look at.
+                # One request may resume several threads. A refused request only makes the check weaker.
                 stopped.clear()
-                # Tests send arguments of the wrong type, too.
+                # Tests also send arguments of wrong types.
                 arguments = message.get("arguments")
                 thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
                 if isinstance(thread_id, int):

@@ -1,7 +1,7 @@
-"""Everything one session sent and received, in order, and waiting for what is still to come.
+"""The messages that a session sent and received, in order, and functions that wait for further ones.
 
-Written by the connection's reader and by every thread that sends; waited on by the test. A wait ends with what it
-waited for, or with an ``ExpectationError`` that says so; the report of the failure then carries the transcript.
+The connection's reader and every sending thread write it, and the test waits on it. A wait ends with the expected
+message or with an ``ExpectationError``; the report on the failure has the transcript.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 DEADLINE = 240.0
-"""Seconds a wait may take: the slowest thing to wait for is torch's import on a busy machine."""
+"""Seconds that a wait may take: the import of torch on a busy machine takes longest."""
 
 
 class ExpectationError(AssertionError):
-    """What a test waited for did not come."""
+    """The message for which a test waited did not come."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def is_event(self) -> bool:
-        """Whether the server reported something."""
+        """Whether the message is an event of the server."""
         return self.message.get("type") == "event"
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Entry:
 
 
 def _folded(entries: list[Entry]) -> list[Entry]:
-    """The entries with output that came in pieces put together."""
+    """Return the entries, with consecutive pieces of output joined."""
     folded: list[Entry] = []
     for entry in entries:
         before = folded[-1].message if folded else {}
@@ -62,7 +62,7 @@ def _folded(entries: list[Entry]) -> list[Entry]:
 
 
 class Timeline:
-    """The messages of a session. Events are expected in order: each wait starts after the event that was last found."""
+    """The messages of a session. Events are expected in order: each wait starts after the last event found."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -70,35 +70,35 @@ class Timeline:
         self.entries: list[Entry] = []
         self._consumed = 0
         self.problems: list[str] = []
-        """Messages that break the schema, and lines that are not messages."""
+        """Messages that violate the schema, and lines that are not messages."""
         self.ended = False
 
     def record(self, sent: bool, message: dict[str, Any]) -> None:
-        """Take a message in."""
+        """Add a message."""
         with self._changed:
             self.entries.append(Entry(time.monotonic() - self._started, sent, message))
             self._changed.notify_all()
 
     def end(self) -> None:
-        """The connection has ended: nothing more will come."""
+        """Note that the connection has ended, and no message will follow."""
         with self._changed:
             self.ended = True
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """Drop what came before the event that was last found: a session of many stops would fill the memory."""
+        """Drop the messages before the last event found: a session with many stops would fill the memory."""
         with self._changed:
             del self.entries[: max(self._consumed - 1, 0)]
             self._consumed = min(self._consumed, 1)
 
     def pass_by(self) -> None:
-        """Let later expectations begin with what comes from now on."""
+        """Let later waits ignore the events so far."""
         with self._changed:
             self._consumed = len(self.entries)
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """All events so far."""
+        """Return all events so far."""
         return [entry.message for entry in self.entries if entry.is_event]
 
     def expect_event(
@@ -111,8 +111,7 @@ class Timeline:
     ) -> dict[str, Any]:
         """Wait for the next event ``name`` whose body satisfies ``predicate``, and return the body.
 
-        Searches what came after the event that the last expectation found. An event of a name in ``unless`` that comes
-        first ends the wait as a failure.
+        The search starts after the last event found. The wait fails if an event with a name in ``unless`` comes first.
         """
         return self._expect((name,), predicate, deadline, unless)[1]
 
@@ -150,7 +149,7 @@ class Timeline:
                     raise ExpectationError(f"no {awaited} event as expected within {deadline:g} s")
 
     def wait_until(self, condition: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
-        """Wait until ``condition``, checked after every message, holds; ``what`` is for the failure."""
+        """Wait until ``condition`` is true, checked after every message; ``what`` describes it in a failure."""
         until = time.monotonic() + deadline
         with self._changed:
             while not condition():
@@ -168,7 +167,7 @@ class Timeline:
                 raise ExpectationError(f"the server did not close the connection within {deadline:g} s")
 
     def transcript(self, last: int = 80) -> str:
-        """The last messages as text."""
+        """Return the last messages as text."""
         entries = _folded(self.entries)
         omitted = max(len(entries) - last, 0)
         lines = [f"... {omitted} messages before"] if omitted else []

@@ -1,23 +1,23 @@
-"""Processes that fork one for each program and each server under test: what these import takes seconds.
+"""Zygotes: processes that fork each program and each server under test, since their imports take seconds.
 
-``python()`` is the command to launch programs with: a substitute (``stand_in.py``) that a server starts as it would any
-interpreter, and whose place the forked process takes: same arguments, environment, working directory and standard
-descriptors, ``__main__`` anew, nothing compiled before. The bootstrap, the agent and debugpy start in it as they always
-do, in a program that has torch in ``sys.modules``, as one has that is attached to. A program that a server starts also
-finds the agent's modules imported, and debugpy's if it is to use debugpy; every other program finds neither.
-``forked_server`` has servers forked from another zygote, which has imported only what they do. The forked process leads
-a session of its own, like whatever a server starts; it is killed with its substitute, and its death is the
-substitute's. At its end it does not take the modules of torch apart, which takes longer than most programs.
+``python()`` returns the command for launching a program. It starts a substitute (``stand_in.py``), which a server takes
+for an interpreter. The forked process replaces the substitute: it has the same arguments, environment, working
+directory and standard descriptors, a new ``__main__``, and no compiled code. The bootstrap, the agent and debugpy start
+in it as usual, except that torch is imported already, as in a program to which a debugger attaches. A program that a
+server starts also finds the agent's modules imported, and debugpy's if it uses debugpy; other programs find neither.
+``forked_server`` forks servers from another zygote, which has imported only the server's modules. The forked process
+leads its own session, like any process that a server starts; it is killed with its substitute, and the substitute dies
+as it does. At its end it does not tear down torch's modules, which takes longer than most programs.
 
-What a fork could not do faithfully runs in the real interpreter: other options of Python, another environment for
-Python or torch to start with (``_READ_AT_THE_START``), but for what torch reads later (``_READ_LATE``) and what can be
-set as torch sets it (``_SETTINGS``). Hashes have the seed of ``_SEED`` in every forked program, as in each trial of a
-fix; a program that asks for another seed runs in the real interpreter. A test about the start or the very end gives
-``python=[sys.executable]``, one about the start of a server ``transport="tcp"`` or a variable that Python reads.
+The real interpreter runs a program if a fork could not imitate it: other options of Python, or another environment for
+the start of Python or torch (``_READ_AT_THE_START``). Variables that torch reads later (``_READ_LATE``), or for which a
+setting can be changed (``_SETTINGS``), do not count. Hashes have the seed ``_SEED`` in every forked program, as in each
+trial of a fix; a program with another seed runs in the real interpreter. A test about the start or the very end of a
+program gives ``python=[sys.executable]``; a test about the start of a server gives ``transport="tcp"`` or a variable
+that Python reads.
 
-One zygote for a process that runs tests and each environment that Python starts with, made when first asked for; it
-ends when that process does, as its stdin does. It has one thread, with its loop in ``serve``, and so have the processes
-that it forks.
+Each process that runs tests has one zygote for each environment of Python's start, made at its first use. The zygote
+ends with that process, when its stdin ends. It has one thread, with its loop in ``serve``, and so have its forks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 MARK = "DYNAMO_DAP_TEST_SESSION"
-"""The environment variable by which ``processes`` finds what belongs to a session."""
+"""The environment variable by which ``processes`` finds the processes of a session."""
 _MARK_LENGTH = 32
 _SEED = {"PYTHONHASHSEED": "0"}
 _READ_AT_THE_START = (
@@ -58,7 +58,7 @@ _OF_RANKS = (
     "PYTHON_EXEC",
 )
 _READ_LATE = ("TORCHINDUCTOR_CACHE_DIR", "TORCHDYNAMO_DISABLE", "TORCH_TRACE", *_BISECTION, *_OF_RANKS)
-"""Torch reads these when it compiles something or starts or joins ranks, or is made to read them again."""
+"""Variables that torch reads when it compiles or starts or joins ranks, or that it can read again."""
 _SETTINGS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE": ("_inductor", "fx_graph_cache", "env_value_force", "1".__eq__),
     "TORCHINDUCTOR_AUTOGRAD_CACHE": ("_functorch", "enable_autograd_cache", "env_value_force", "1".__eq__),
@@ -67,7 +67,7 @@ _SETTINGS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
     "TORCHDYNAMO_REPRO_LEVEL": ("_dynamo", "repro_level", "default", int),
     "TORCH_COMPILE_DEBUG_DIR": ("_dynamo", "debug_dir_root", "default", "{}/torch_compile_debug".format),
 }
-"""For a variable that torch reads when it is imported: package, setting, where that keeps the value, and the value."""
+"""For each variable that torch reads at its import: package, setting, the attribute with the value, a converter."""
 _IMPORTED = (
     "torch._dynamo.convert_frame",
     "torch._dynamo.backends.inductor",
@@ -82,7 +82,7 @@ _IMPORTED = (
     "networkx",
     "functorch.compile",
 )
-"""What a program imports that compiles something. Some are there in some versions of torch only."""
+"""Modules that a compiling program imports. Some exist only in some versions of torch."""
 _AGENT = ("dynamo_dap.debuggee.launch.launch", "dynamo_dap.debuggee.composition.compile_time_engine")
 _SERVER = ("dynamo_dap.command_line", "dynamo_dap.server.transports", "dynamo_dap.server.log")
 _RUN_SERVER = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())\n"
@@ -92,13 +92,13 @@ Request = tuple[list[str], dict[bytes, bytes], str, int]
 """Arguments of the interpreter, environment, working directory, file mode mask."""
 
 _folders: dict[tuple[str, frozenset[tuple[str, str]]], Path] = {}
-"""By what a zygote forks and the variables that it was started with."""
+"""The zygotes, by what they fork and the variables of their start."""
 
 
 def python(**variables: str) -> list[str]:
-    """The command that starts Python for a program under test; starts the zygote when there is none yet.
+    """Return the command that starts Python for a program under test; start the zygote if there is none yet.
 
-    ``variables`` are those of the environment that Python or torch start with, where they are not those of the tests.
+    ``variables`` are environment variables for the start of Python or torch that differ from those of the tests.
     """
     return [str(folder_of("program", variables) / "python")]
 
@@ -125,7 +125,7 @@ def _start(kind: str, variables: dict[str, str]) -> Path:
             stdout=log,
             stderr=log,
             pass_fds=[listener.fileno()],
-            # Room for the mark of the session that a forked process will belong to.
+            # The placeholder for the mark of the forked process's session.
             env={**_SEED, **os.environ, **variables, MARK: "-" * _MARK_LENGTH},
             start_new_session=True,
         )
@@ -149,9 +149,9 @@ def _start(kind: str, variables: dict[str, str]) -> Path:
 
 
 def _compiled(folder: Path) -> Path:
-    """Write this file as bytecode that calls itself a file of the debugger's, and return where.
+    """Write this file as bytecode with the path of a debugger's file, and return the bytecode's path.
 
-    The zygote's own frames are below those of every program. A debugger shows none of its own, and so not these.
+    The zygote's frames are below those of every program. A debugger hides its own frames, and so hides these.
     """
     import dynamo_dap
 
@@ -179,20 +179,20 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 class _Forked(Exception):
-    """Leaves the loop, in a forked process."""
+    """Ends the loop in a forked process."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
 
 
 class _Zygote:
-    """Forks one process for each substitute that asks for one, and reports to it how that ended."""
+    """Forks a process for each substitute that requests one, and reports the end of the process to it."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self.debugger: _Debugger | None = None
         self._stand_ins: dict[socket.socket, int] = {}
-        """The process that was forked for each."""
+        """The process that was forked for each substitute."""
         self._environment = dict(os.environb)
         self._mark_address = _address_of_mark()
         self._woken, waker = socket.socketpair()
@@ -250,7 +250,7 @@ class _Zygote:
         )
 
     def _become(self, request: Request, descriptors: list[int]) -> None:
-        """In the forked process: take on what the substitute has."""
+        """Take over the substitute's arguments, environment and descriptors, in the forked process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -285,16 +285,16 @@ class _Zygote:
                 self._forget(stand_in)
 
     def _kill_for(self, stand_in: socket.socket) -> None:
-        """A substitute has ended before its process, or all is over."""
+        """Kill the process of a substitute that has ended, or at the end of the zygote."""
         process = self._forget(stand_in)
-        for kill in (os.kill, os.killpg):  # it may have had no time to lead a group
+        for kill in (os.kill, os.killpg):  # the process may not lead a group yet
             with contextlib.suppress(ProcessLookupError):
                 kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
 
     @staticmethod
     def _answer(stand_in: socket.socket, number: int) -> None:
-        with contextlib.suppress(OSError):  # it is gone, which the loop will see
+        with contextlib.suppress(OSError):  # the substitute has ended, as the loop will notice
             stand_in.sendall(number.to_bytes(_NUMBER, "big"))
 
     def _forget(self, stand_in: socket.socket) -> int:
@@ -328,7 +328,7 @@ def _read_at_the_start(environment: dict[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def _buffered(stream: TextIO, descriptor: int, *, is_lines: bool) -> io.TextIOWrapper[Any]:
-    """Make a standard stream as Python does without -u, which the zygote has."""
+    """Make a standard stream as Python does without -u; the zygote runs with -u."""
     buffer: Any = open(descriptor, "wb", closefd=False)  # noqa: SIM115  (a descriptor, and kept)
     buffer.raw.name = stream.name
     made: Any = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=is_lines)
@@ -337,14 +337,14 @@ def _buffered(stream: TextIO, descriptor: int, *, is_lines: bool) -> io.TextIOWr
 
 
 def _change_settings() -> None:
-    """Set what torch would have set when it was imported."""
+    """Change the settings that torch's import would have set from variables."""
     for variable, (package, name, attribute, value_of) in _SETTINGS.items():
         if variable in os.environ:
             entry = vars(sys.modules[f"torch.{package}.config"])["_config"][name]
             setattr(entry, attribute, value_of(os.environ[variable]))
     if "TORCH_TRACE" in os.environ:
         logging: Any = sys.modules["torch._logging._internal"]
-        logging.LOG_TRACE_HANDLER = None  # it has no folder
+        logging.LOG_TRACE_HANDLER = None  # no variable names a folder
         logging._init_logs()
     if not os.environ.keys().isdisjoint(_BISECTION):
         bisector: Any = sys.modules["torch._inductor.compiler_bisector"]
@@ -353,7 +353,7 @@ def _change_settings() -> None:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The interpreter's options, ``-X`` in one piece, and the program with its arguments; none for ``-c``, ``-m``."""
+    """Split into the interpreter's options and the program with its arguments; no program for ``-c`` and ``-m``."""
     options: list[str] = []
     rest = list(arguments)
     while rest and rest[0].startswith("-"):
@@ -364,7 +364,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _address_of_mark() -> int | None:
-    """Where the mark is in the environment that the kernel shows of this process; None where that cannot be read."""
+    """Return the address of the mark in the environment that the kernel shows of this process; None if unreadable."""
     try:
         start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47])
         environment = Path("/proc/self/environ").read_bytes()
@@ -374,7 +374,7 @@ def _address_of_mark() -> int | None:
 
 
 def _write_mark(address: int | None, mark: bytes) -> None:
-    """Have the kernel show this mark: what it shows is the memory that the process began with."""
+    """Write the mark where the kernel shows it: in the memory of the environment at the process's start."""
     if address is None or len(mark) != _MARK_LENGTH:
         return
     with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
@@ -383,10 +383,10 @@ def _write_mark(address: int | None, mark: bytes) -> None:
 
 
 class _Debugger:
-    """The modules of the agent and of debugpy, which only a program gets that a server starts."""
+    """The modules of the agent and of debugpy, only for programs that a server starts."""
 
     def __init__(self) -> None:
-        """Import and hide them."""
+        """Import the modules and hide them."""
         before = set(sys.modules)
         for name in _AGENT:
             importlib.import_module(name)
@@ -399,7 +399,7 @@ class _Debugger:
         self._bootstrap = Path(str(self._agent[_AGENT[0]].__file__)).with_name("entry.py").resolve()
 
     def give_to(self, program: str, environment: dict[bytes, bytes]) -> None:
-        """Have a program find them that is the bootstrap of a server's."""
+        """Restore the modules if ``program`` is the bootstrap that a server starts."""
         launch = environment.get(b"DYNAMO_DAP_LAUNCH")
         if launch is None or Path(program).resolve() != self._bootstrap:
             return
@@ -417,7 +417,7 @@ def _new_modules(before: set[str]) -> dict[str, types.ModuleType]:
 
 
 def _import_all() -> None:
-    # Made for one's own use by numpy's mathematics; a process that forks has one thread.
+    # Numpy's OpenBLAS starts threads at its import; a process that forks must have one thread.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     path = list(sys.path)
     for name in _IMPORTED:
@@ -425,13 +425,13 @@ def _import_all() -> None:
             importlib.import_module(name)
     del os.environ["OPENBLAS_NUM_THREADS"]
     _ask_once()
-    sys.path[:] = path  # setuptools, which torch asks for compilers, adds its own packages
+    sys.path[:] = path  # torch uses setuptools to find compilers, which adds its own packages to the path
 
 
 def _ask_once() -> None:
-    """Ask what the first compile of each process asks at length, and count no time for it.
+    """Compute facts in advance that the first compile of each process takes long to compute, outside its measured time.
 
-    That is the hash of torch's source files, and what vectors the processor has: a process is started to try them.
+    These are the hash of torch's source files, and the processor's vectors, which a started process tries.
     """
     from torch._dynamo.utils import compilation_time_metrics
     from torch._inductor.codecache import torch_key
@@ -439,17 +439,17 @@ def _ask_once() -> None:
 
     counted = set(compilation_time_metrics)
     torch_key()
-    with contextlib.suppress(OSError, RuntimeError):  # no compiler: each test finds that out for itself
+    with contextlib.suppress(OSError, RuntimeError):  # without a compiler, each test fails by itself
         pick_vec_isa()
     for name in set(compilation_time_metrics) - counted:
         del compilation_time_metrics[name]
 
 
 def _serve() -> Request:
-    """Serve until a forked process, or the end, comes back."""
+    """Serve; return the request in each forked process."""
     listener = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    zygote = _Zygote(listener)  # before the imports, which change the environment
+    zygote = _Zygote(listener)  # created before the imports, which change the environment
     sys._dynamo_dap_checks_locks = True  # type: ignore[attr-defined]  # read by debuggee.wrapping.locks
     if sys.argv[2] == "server":
         for name in _SERVER:
@@ -463,13 +463,13 @@ def _serve() -> Request:
         zygote.serve()
     except _Forked as forked:
         return forked.request
-    # the process that made it may have been killed.
+    # The process that made the folder may have been killed.
     shutil.rmtree(Path(sys.argv[0]).parent, ignore_errors=True)
     sys.exit()
 
 
 def _run_program() -> None:
-    """Run what the substitute had to run, as ``__main__``, and end as Python does."""
+    """Run the substitute's program as ``__main__``, and end as Python does."""
     try:
         _run_as_main(Path(sys.argv[0]))
     except SystemExit as ending:

@@ -1,8 +1,8 @@
 """Scores the exception filter ``nan`` on wrong and on correct programs: ``python -m tests.end_to_end.culprits``.
 
-The programs are in ``fixtures/not_finite``: in each wrong one, one line is marked with what it makes, ``# nan`` or
-``# inf``. The cases of a file run in one process, under one session. The case that a stop belongs to is the local
-``name`` of the file's ``main``.
+The programs are in ``fixtures/not_finite``. In each wrong program, ``# nan`` or ``# inf`` marks the line that makes the
+value. The cases of a file run in one process, under one session. The local ``name`` of the file's ``main`` is the case
+of a stop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SECONDS = 600
 
 @dataclass(frozen=True)
 class Reported:
-    """What one stop says."""
+    """The facts that one stop reports."""
 
     name: str
     line: int | None
@@ -38,7 +38,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class Score:
-    """What was said of one wrong program."""
+    """The reports on one wrong program."""
 
     name: str
     stops: bool
@@ -47,12 +47,12 @@ class Score:
 
     @property
     def is_right(self) -> bool:
-        """Whether the first stop is right, and there is one."""
+        """Whether there is a stop, and the first one is right."""
         return self.stops and self.has_line and self.has_kind
 
 
 def culprits(program: str) -> dict[str, tuple[int, str]]:
-    """Return the marked line and kind of each case; a line outside of the case names it."""
+    """Return the marked line and kind of each case; a mark outside of the case's function names the case."""
     text = (FOLDER / program).read_text(encoding="utf-8")
     marks = [(at, found) for at, line in enumerate(text.splitlines(), 1) if (found := _MARK.search(line))]
     named = {found[2]: (at, found[1]) for at, found in marks if found[2]}
@@ -76,7 +76,7 @@ def _is_case(decorators: Sequence[ast.expr]) -> bool:
 
 
 def stops_in(session: Session, program: str, *names: str) -> list[Reported]:
-    """Run the cases of a program, or some, and return what each stop says."""
+    """Run all or some cases of a program, and return the report of each stop."""
     with session.launching(Fixture(FOLDER / program), args=list(names)):
         session.request("setExceptionBreakpoints", {"filters": ["nan"]})
     found: list[Reported] = []

@@ -1,4 +1,4 @@
-"""No text that a person reads has an address of memory in it: it says nothing, and is another in each run."""
+"""No text for users contains a memory address, which says nothing and differs in each run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.client.timeline import DEADLINE
 PROGRAM = Fixture("eager/addresses")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _ADDRESSES = frozenset({"address", "instructionPointerReference", "instructionReference", "memoryReference"})
-"""Fields that hold an address by the protocol, which clients hand back and do not show."""
+"""Fields that contain an address by the protocol; clients return it and do not show it."""
 _MOST = 400
-"""Variables that are opened at one stop."""
+"""The most variables that are opened at one stop."""
 EXPRESSIONS = ("PLAIN", "TABLE", "ALLOWED", "halve", "[PLAIN, halve]", "PARTIAL", "Backend()", "DISABLED")
 OTHERS = (
     "closures",
@@ -70,7 +70,7 @@ def test_nothing_shown_has_an_address(session: Session, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_nor_has_anything_of_other_programs(session: Session, tmp_path: Path, name: str) -> None:
-    """Programs that were not made for it: at each of their places, at breaks and recompiles, by the default backend."""
+    """Check programs of other tests, with the default backend: at all their places, at breaks and recompiles."""
     program = Fixture(name)
     with session.launching(program):
         session.set_breakpoints(program, *program.markers)
@@ -93,12 +93,12 @@ def test_nor_has_anything_of_other_programs(session: Session, tmp_path: Path, na
 
 
 def shown_texts(session: Session) -> list[str]:
-    """Every text that the server has sent."""
+    """Return every text that the server has sent."""
     return [text for entry in session.timeline.entries if not entry.sent for text in texts_in(entry.message)]
 
 
 def look_at_records(folder: Path, name: str) -> None:
-    """Read the records that were written, and what is reported of them, which has the function ``name`` in it."""
+    """Check the records and the reports on them, which must contain the function ``name``."""
     records = [path for path in folder.rglob("*") if path.is_file() and "records" in path.parts]
     assert records
     for record in records:
@@ -110,7 +110,7 @@ def look_at_records(folder: Path, name: str) -> None:
 
 
 def open_everything(session: Session, stop: Stop, expressions: Iterable[str]) -> str:
-    """Open what a stop shows, and what was compiled so far; return which kind of stop it is."""
+    """Open everything at a stop, and the compiles so far; return the kind of the stop."""
     left = _MOST
     for frame in stop.frames[:6]:
         for scope in frame.scopes.values():
@@ -120,7 +120,7 @@ def open_everything(session: Session, stop: Stop, expressions: Iterable[str]) ->
     for expression in expressions:
         for context in ("watch", "hover", "repl", "clipboard", "variables"):
             for frame_id in (frame.data.id, None):
-                with contextlib.suppress(RequestFailed):  # locals are not globals
+                with contextlib.suppress(RequestFailed):  # a local variable is not in the globals
                     session.client.evaluate(expression, frame_id, context)
     if stop.reason in ("exception", "graph break", "graph-break"):
         session.client.exception_info(stop.thread_id)
@@ -137,7 +137,7 @@ def open_everything(session: Session, stop: Stop, expressions: Iterable[str]) ->
 
 
 def open_tree(tree: Tree, left: int, depth: int) -> int:
-    """Open a value; return how many more may be."""
+    """Open a value; return how many more values may be opened."""
     for child in tree.children.values() if depth and left > 0 else ():
         left = open_tree(child, left - 1, depth - 1)
     return left
@@ -162,7 +162,7 @@ def read(session: Session, source: dict[str, Any] | None) -> None:
 
 
 def texts_in(message: Any) -> Iterator[str]:
-    """Yield every text of a message but those that are addresses by the protocol."""
+    """Yield every text of a message, without fields that contain an address by the protocol."""
     if isinstance(message, str):
         yield message
     elif isinstance(message, dict):

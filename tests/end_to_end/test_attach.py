@@ -20,7 +20,7 @@ from tests.conftest import NewSession
 
 
 class ListeningProgram(FreeProgram):
-    """``fixtures/listening.py``."""
+    """A run of ``fixtures/listening.py``."""
 
     def __init__(self) -> None:
         super().__init__(FIXTURES / "listening.py")
@@ -52,7 +52,7 @@ def test_attach_detach_and_attach_again(new_session: NewSession, program: Listen
     second.attach(program.host, program.port, "listening", "return")
     stop = second.wait_for_stop("breakpoint", at="return")
     assert stop.frame["Locals"]["y"].text.startswith("Tensor")
-    # The program's own end, written in the debug console of a frame that calls the compiled function.
+    # End the program, from the debug console in a frame that calls the compiled function.
     main = stop.frame_called("main")
     main.evaluate("going.clear() or going.append(False)", context="repl")
     second.set_breakpoints("listening")
@@ -97,7 +97,7 @@ def test_the_program_outlives_a_server_that_dies(new_session: NewSession, progra
 
     again = new_session()
     again.attach(program.host, program.port)
-    # Breakpoints can be set while the program runs, too.
+    # Breakpoints can also be set while the program runs.
     again.set_breakpoints("listening", "compute")
     again.wait_for_stop("breakpoint", at="compute")
     again.disconnect(terminateDebuggee=False)
@@ -113,7 +113,7 @@ def test_disconnect_can_end_the_program(new_session: NewSession, program: Listen
 
 
 def test_a_program_can_be_attached_to_from_its_start_on(new_session: NewSession, tmp_path: Path) -> None:
-    """What it needs for that is there before it can be connected to."""
+    """The program only listens once everything for a debugger is ready."""
     path = tmp_path / "program.py"
     port = free_port()
     path.write_text(f"import dynamo_dap\ndynamo_dap.listen({port})\ndynamo_dap.wait_for_client()\nprint('done')\n")

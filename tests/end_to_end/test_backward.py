@@ -1,4 +1,4 @@
-"""Breakpoints of mode ``backward``: where the gradient of a line's result is there, and nothing else changes."""
+"""Breakpoints of mode ``backward`` stop when the gradient of a line's result exists, and change nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def training(tmp_path: Path) -> Fixture:
 
 
 def eager_gradients(line: str) -> list[torch.Tensor]:
-    """Return the gradients of ``hidden`` in each step of the program without a compiler, after ``line``."""
+    """Return the gradients of ``hidden`` in each step of the uncompiled program, after ``line``."""
     kept: list[torch.Tensor] = []
     text = TRAINING.replace(line, f"{line.partition('  #')[0]}; hidden.retain_grad(); keep(hidden)")
     program: dict[str, Any] = {"keep": kept.append, "print": lambda *_: None}
@@ -69,7 +69,7 @@ def shown(values: torch.Tensor) -> str:
 
 @pytest.mark.timeout(300)
 def test_a_training_loop_stops_where_a_gradient_is_large(session: Session, training: Fixture) -> None:
-    """On the third step: its values, gradients, steps in the order of the backward pass; the program is as without."""
+    """It stops in the third step, with values, gradients and steps in the order of the backward pass."""
     with session.launching(training):
         line, condition = training.line("scaled"), "__grad__.norm() > 500"
         session.set_breakpoints(training, SourceBreakpoint(line=line, condition=condition, mode="backward"))
@@ -113,7 +113,7 @@ def test_steps_go_in_and_out(session: Session, training: Fixture) -> None:
 
 @pytest.mark.timeout(300)
 def test_messages_and_expressions_with_other_names(session: Session, training: Fixture) -> None:
-    """A condition may use the line's own variables: it is evaluated there."""
+    """A condition may use the variables at the line, where it is evaluated."""
     with session.launching(training):
         session.set_breakpoints(
             training,
@@ -133,7 +133,7 @@ def test_messages_and_expressions_with_other_names(session: Session, training: F
 
 @pytest.mark.timeout(300)
 def test_a_nan_of_the_backward_pass_alone(session: Session) -> None:
-    """Its outputs are finite: the filter ``nan`` holds at the line that passes it back."""
+    """The outputs are finite: the filter ``nan`` stops at the line whose gradient is NaN."""
     program = Fixture("distances")
     with session.launching(program):
         session.request("setExceptionBreakpoints", {"filters": ["nan"]})
@@ -174,7 +174,7 @@ print(weight.grad.tolist())
 
 @pytest.mark.timeout(300)
 def test_a_line_without_a_gradient_says_why(session: Session, tmp_path: Path) -> None:
-    """When the backward pass is over, once."""
+    """The reason is reported once, after the backward pass."""
     program = program_of(WITHOUT, tmp_path)
     with session.launching(program):
         wanted = [SourceBreakpoint(line=program.line(marker), mode="backward") for marker in ("data", "side")]
@@ -226,7 +226,7 @@ print(x.grad.tolist())
 
 @pytest.mark.timeout(300)
 def test_a_line_that_a_branch_on_data_splits(session: Session, tmp_path: Path) -> None:
-    """The second half is in a resume function, which begins in the middle of the line."""
+    """The second half of the line is in a resume function."""
     program = program_of(SPLIT, tmp_path)
     with session.launching(program):
         session.set_breakpoints(program, SourceBreakpoint(line=program.line("split"), mode="backward"))
@@ -262,7 +262,7 @@ def test_gradients_inside_of_bodies_calls_and_views(session: Session, tmp_path: 
 
 @pytest.mark.timeout(300)
 def test_a_whole_train_step_that_is_compiled(session: Session) -> None:
-    """The backward pass runs while Dynamo is active: the debugger's hooks in it are not compiled."""
+    """The backward pass runs while Dynamo is active; Dynamo must not compile the debugger's hooks."""
     program = Fixture("train_step")
     with session.launching(program):
         wanted = SourceBreakpoint(line=program.line("squash"), mode="backward")
@@ -278,7 +278,7 @@ def test_a_whole_train_step_that_is_compiled(session: Session) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_filter_nan_leaves_a_compiled_train_step_as_it_is(session: Session) -> None:
-    """Dynamo takes no function of the debugger for one of the program."""
+    """Dynamo compiles no function of the debugger."""
     program = Fixture("train_step")
     with session.launching(program):
         session.request("setExceptionBreakpoints", {"filters": ["nan"]})
@@ -287,9 +287,10 @@ def test_the_filter_nan_leaves_a_compiled_train_step_as_it_is(session: Session) 
 
 
 def assert_same_output_and_frames(session: Session, program: Fixture) -> None:
-    """Compare what the program prints, at last how many frames Dynamo has seen.
+    """Compare the program's output, which ends with the number of frames that Dynamo has seen.
 
-    Among these are a few of the standard library's, which torch calls once only: under a debugger they may be over.
+    A few of these frames are functions of the standard library that torch calls only once: under a debugger, torch may
+    have called them before.
     """
     *lines, frames = session.output("stdout").splitlines()
     *expected, expected_frames = untouched(program).splitlines()

@@ -1,4 +1,4 @@
-"""Bad input of every kind: one clear message for users, and the session continues or ends properly."""
+"""After any bad input, the user gets one clear message, and the session continues or ends properly."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_program_that_does_not_exist(session: Session) -> None:
     text = session.refusal("launch", launch_configuration(FIXTURES / "nowhere.py"))
     assert "nowhere.py" in text
     assert "does not exist" in text
-    # The mistake can be fixed in the same session.
+    # The client can correct the mistake in the same session.
     session.launch("plain")
     assert session.wait_for_exit() == 0
 
@@ -166,7 +166,7 @@ def test_a_program_that_does_not_parse(session: Session) -> None:
 
 
 def test_a_python_without_torch(session: Session, tmp_path: Path) -> None:
-    """The user is informed, and gets the program's own ``ImportError``, with nothing of ours in it."""
+    """The user gets a message, and the program's own ``ImportError`` without any of our frames."""
     session.expects_program_traceback = True
     environment = VirtualEnvironment(tmp_path / "environment", "msgspec", "bytecode")
     session.launch("basic", "first", python=str(environment.python))
@@ -178,7 +178,7 @@ def test_a_python_without_torch(session: Session, tmp_path: Path) -> None:
 
 
 def test_a_torch_that_is_too_old(session: Session, tmp_path: Path) -> None:
-    """The program runs, and the user learns what cannot work."""
+    """The program runs, and the user gets a message about features that cannot work."""
     environment = VirtualEnvironment(tmp_path / "environment", "msgspec", "bytecode")
     environment.add_package("torch", "1.13.1", "__version__ = '1.13.1'\n")
     program = tmp_path / "program.py"

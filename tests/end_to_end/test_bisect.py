@@ -1,4 +1,4 @@
-"""``dynamo-dap bisect``: a defect that is put into a stage is found there, with the operation and the user's line."""
+"""``dynamo-dap bisect`` finds an injected defect: the stage, the operation and the user's line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ torch._inductor.config.post_grad_custom_pre_pass = subtracts
 
 
 def bisected(program: Path, *options: str, given: str = "") -> tuple[int, Any, str]:
-    """The exit status, what was found, and what was reported meanwhile."""
+    """Return the exit status, the finding, and the reports on the runs."""
     done = subprocess.run(
         [*own_command(), "bisect", "--json", *options, str(program)],
         cwd=program.parent,
@@ -100,7 +100,7 @@ def _compared(program: Fixture) -> Any:
 
 
 def _agrees(found: Any, program: Fixture) -> None:
-    """Check that ``compare`` goes through the same stages to the same answer, with both errors."""
+    """Check that ``compare`` gives the same answer, from the same stages, with both errors."""
     body = _compared(program)
     judged = [(each["name"], each["right"]) for each in body["stages"]]
     assert judged == [("eager", True), ("aot_eager", True), (found["stage"], False)]
@@ -134,7 +134,7 @@ result = step(x, source)
 
 @pytest.mark.timeout(600)
 def test_compare_and_bisect_agree_on_a_masked_scatter(tmp_path: Path) -> None:
-    """The lowering is wrong, neither Dynamo nor AOTAutograd is."""
+    """The lowering is wrong; Dynamo and AOTAutograd are right."""
     need_inductor("the program")
     program = written(tmp_path, MASKED)
     status, found, reported = bisected(program.path, "--check", CHECK)
@@ -162,7 +162,7 @@ def test_compare_and_bisect_agree_on_a_masked_scatter(tmp_path: Path) -> None:
 def test_what_a_lowering_or_a_pass_is(
     defect: str, part: str, number: int, name: str, place: str, change: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
-    """One run of a bisection of Inductor, the one that it ends with: a whole one takes minutes."""
+    """Make only the last run of a bisection of Inductor: the whole takes minutes."""
     need_inductor("the program")
     program = written(tmp_path, PROGRAM.format(defect=defect))
     result = tmp_path / "result.json"
@@ -191,7 +191,7 @@ print(step(torch.ones(1)).item())
 
 
 def test_what_a_program_prints_shows_whether_it_is_right(tmp_path: Path) -> None:
-    """And a time limit that is passed is reported as such."""
+    """An exceeded time limit is reported as well."""
     status, found, reported = bisected(written(tmp_path, PRINTS).path, "--check", "output")
     assert status == 1, reported
     assert (found["stage"], found["problem"], found["part"]) == ("eager", "it prints something else", None)
@@ -231,7 +231,7 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     os.mkfifo(runs)
     program = written(tmp_path, f"import time\nopen({str(runs)!r}, 'w').close()\ntime.sleep(500)\n")
-    # As from a person's shell: the process that runs the tests in the background has them ignore Ctrl-C.
+    # Handle Ctrl-C as in a person's shell: processes started by tests in the background ignore it.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(
@@ -251,7 +251,7 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
 
 
 def test_each_run_is_reported_when_it_is_over(tmp_path: Path) -> None:
-    """While the next one waits for this test."""
+    """The next run waits for this test."""
     runs = tmp_path / "runs"
     os.mkfifo(runs)
     program = written(tmp_path, f"open({str(runs)!r}, 'w').close()\n")
@@ -295,7 +295,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("check", ["result == 3.0", "output"])
 def test_a_program_that_ends_by_exit_is_checked(tmp_path: Path, check: str) -> None:
-    """With the input of the command in each run, and with the status that it has uncompiled."""
+    """Each run gets the command's input; the expected status is that of the uncompiled program."""
     program = written(tmp_path, ENDS_BY_EXIT.replace("    return 3", "    print(result)\n    return 3"))
     status, found, reported = bisected(program.path, "--check", check, given="2\n")
     assert (status, found["stage"]) == (1, "eager"), reported

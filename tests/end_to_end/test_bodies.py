@@ -1,4 +1,4 @@
-"""Time travel through the bodies of higher-order operators (``torch.cond``, checkpointing), also once they are over."""
+"""Time travel through the bodies of higher-order operators (``torch.cond``, checkpointing), also after their end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXPRESSIONS = {"layer": "kept.sum().item()", "positive": "doubled.sum().item()",
 
 @pytest.mark.parametrize("call", [1, 2, 4])
 def test_back_into_bodies_that_are_over(session: Session, tmp_path: Path, call: int) -> None:
-    """In the call that is compiled, in one that is traced again, and in one that its trace is kept for."""
+    """In a compiled call, in a cached call that is replayed, and in one with a saved trace."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     fixture = Fixture(path)
@@ -52,7 +52,7 @@ def test_back_into_bodies_that_are_over(session: Session, tmp_path: Path, call: 
     for place, expression in EXPRESSIONS.items():
         stop = stop if place == "layer" else session.continue_to_stop(at=place)
         seen[place] = stop.frame.evaluate(expression).text, stop.frame["Graph"].texts()
-    # Ones times the call's number: 4 of them, one more in each, and doubled.
+    # The input is 4 ones times the call's number; the body adds one and doubles.
     assert [each for each, _ in seen.values()] == [str(4.0 * call), str(8.0 * (call + 1)), "4.0"]
     session.continue_to_stop(at="end")
     for place, expression in reversed(EXPRESSIONS.items()):

@@ -28,7 +28,7 @@ def test_lines_in_a_compiled_function_and_in_one_that_it_calls(session: Session)
     helper = session.continue_to_stop(at="in_helper")
     assert helper.body["hitBreakpointIds"] == [answers[1].id]
     session.continue_to_stop(at="return")
-    # The second call is served by the cache, and stops all the same.
+    # The second call is a cache hit, and stops as well.
     second = session.continue_to_stop(at="first")
     assert second.description == "Call 2 of compute [0/0]"
     session.continue_to_stop(at="in_helper")
@@ -46,7 +46,7 @@ def test_a_breakpoint_without_code_moves_down_or_says_why_not(session: Session) 
         )
         assert (below_loop.verified, below_loop.line) == (True, loops.line("return"))
         assert (at_blank.verified, at_blank.line) == (True, loops.line("return"))
-        # Ordinary Python: the last line that there is.
+        # In ordinary Python, the breakpoint moves to the last line.
         assert (past_end.verified, past_end.line) == (True, end_of_file)
     assert session.wait_for_stop("breakpoint").frame.line == end_of_file
     session.continue_to_stop(at="return")
@@ -124,7 +124,7 @@ def test_breakpoint_locations_are_the_lines_with_code(session: Session) -> None:
 
 
 def test_hit_counts(session: Session) -> None:
-    """``5`` is the fifth time, ``>= 3`` from the third on, ``% 2`` every second; each counts for itself."""
+    """``5`` is the fifth hit, ``>= 3`` from the third on, ``% 2`` every second; each breakpoint has its own count."""
     loops = Fixture("loops")
     with session.launching("loops"):
         session.set_breakpoints(
@@ -159,7 +159,7 @@ def test_conditions_over_symbolic_locals(session: Session) -> None:
         )
     stop = session.wait_for_stop("breakpoint")
     while stop.marker == "third_line":
-        # Stopping at a condition that has no value is as good as continuing, when it is said why.
+        # A condition that cannot be evaluated may stop or not, if the reason is reported.
         stop = session.continue_to_stop()
     assert stop.marker == "first_line"
     assert stop.frame["Locals"]["index"].text == "3"
@@ -241,7 +241,7 @@ def test_just_my_code_says_why_a_breakpoint_in_a_library_is_not_hit(session: Ses
 
 
 def test_a_breakpoint_in_torch_itself(session: Session) -> None:
-    """A module that Dynamo inlines, of an installed package; set before torch is imported."""
+    """The breakpoint is in a module that Dynamo inlines, and is set before torch is imported."""
     import torch.nn.modules.linear as linear  # noqa: PLR0402  only for the path of its file
 
     lines = Path(linear.__file__).read_text().splitlines()
@@ -269,7 +269,7 @@ def test_comptime_breakpoint_stops_here_and_not_in_pdb(session: Session) -> None
 
 
 def test_a_breakpoint_of_another_mode_is_not_verified(session: Session) -> None:
-    with session.launching("basic", mode="compile-time"):  # the mode is what it is about
+    with session.launching("basic", mode="compile-time"):  # the test is about the mode
         compile_time, run_time = session.set_breakpoints(
             "basic",
             SourceBreakpoint(line=Fixture("basic").line("first"), mode="compile-time"),
@@ -298,7 +298,7 @@ print("counting")  #@counting
 
 
 def test_a_file_is_parsed_once_per_version(session: Session, tmp_path: Path) -> None:
-    """However many breakpoints there are, and however often they are sent; by us and by debugpy together."""
+    """The number of breakpoints and of requests does not matter; our agent and debugpy share one parse."""
     program, library = Fixture(tmp_path / "program.py"), Fixture(tmp_path / "library.py")
     program.path.write_text(COUNTING)
     functions = "".join(f"def f{number}(x):\n    return x + {number}\n" for number in range(100))
@@ -321,7 +321,7 @@ def test_a_file_is_parsed_once_per_version(session: Session, tmp_path: Path) -> 
 
 
 def test_filters_that_cannot_work_are_not_verified(session: Session) -> None:
-    """And do not take the others with them."""
+    """The other filters of the request stay on."""
     with session.launching("graph_break", eager=True, mode="both"):
         body = session.request(
             "setExceptionBreakpoints",

@@ -1,4 +1,4 @@
-"""Torch's cache entries as they are reported: against torch's own table, in every client, and after forgetting them."""
+"""Reported cache entries agree with torch's own table, in every client, and after entries are forgotten."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_TORCH = (
 
 
 def _entries(session: Session, function: str | None = None) -> list[dict[str, Any]]:
-    """Return the functions that have entries."""
+    """Return the functions with cache entries."""
     functions: list[dict[str, Any]] = session.request(ENTRIES, {"function": function} if function else {})["functions"]
     return functions
 
@@ -32,13 +32,13 @@ def _guard(entry: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def test_entries_are_those_that_torch_has(session: Session) -> None:
-    """Each with its guards, in torch's order; torch's own list has them without what leads to other guards."""
+    """Each entry has its guards in torch's order; torch's own list leaves out guards that only lead to others."""
     session.launch("cache_entries", "end")
     stop = session.wait_for_stop("breakpoint", at="end")
     known = eval(stop.frame.evaluate(OF_TORCH).text)  # a list of tuples
     function, resumed = _entries(session, "fn")
     assert [entry["compileId"] for entry in function["entries"]] == [compile_id for compile_id, _ in known]
-    # The marks of a tensor are one guard here.
+    # Our list merges the guards on a tensor's marks.
     parts = [
         [part for guard in entry["guards"] for part in guard["expression"].split(" and hasattr")]
         for entry in function["entries"]
@@ -92,7 +92,7 @@ def test_calls_are_counted_from_when_they_are_asked_for(session: Session) -> Non
 
 
 def test_looking_at_entries_changes_none(session: Session) -> None:
-    """Not the order, the guards' counters, or what is compiled after it."""
+    """It changes neither the order, nor the guards' counters, nor later compiles."""
     session.launch("cache_entries", "again", "end")
     stop = session.wait_for_stop("breakpoint", at="again")
     before = stop.frame.evaluate(OF_TORCH).text
@@ -120,7 +120,7 @@ def test_one_entry_is_forgotten_and_compiled_again(session: Session) -> None:
 
 
 def test_all_of_a_function_is_forgotten(session: Session) -> None:
-    """With its resume functions; another function keeps what it has."""
+    """Its resume functions lose their entries as well; another function keeps its own."""
     session.launch("cache_entries", "again", "end")
     session.wait_for_stop("breakpoint", at="again")
     function, _ = _entries(session, "fn")
@@ -134,7 +134,7 @@ def test_all_of_a_function_is_forgotten(session: Session) -> None:
 
 
 def test_a_function_that_is_being_compiled_is_not_forgotten(session: Session) -> None:
-    """Torch continues with its entries when the compile is over; a single one of them can go."""
+    """Torch uses its entries when the compile ends. A single entry can be forgotten."""
     session.launch("cache_entries", "scaled")
     session.wait_for_stop("breakpoint", at="scaled")
     session.continue_to_stop(at="scaled")
@@ -147,7 +147,7 @@ def test_a_function_that_is_being_compiled_is_not_forgotten(session: Session) ->
 
 
 def test_entries_are_printed_for_a_program() -> None:
-    """By ``dynamo-dap entries``: as text, and as JSON with the program's own output out of the way."""
+    """``dynamo-dap entries`` prints text, or JSON separate from the program's output."""
     command = [*own_command(), "entries", "--function", "fn"]
     ran = subprocess.run(
         [*command, str(FIXTURES / "cache_entries.py")], capture_output=True, text=True, timeout=100, check=True
@@ -175,7 +175,7 @@ def test_entries_are_printed_for_a_program() -> None:
 
 
 def test_what_a_decorator_wraps_is_found_by_its_own_name(tmp_path: Path) -> None:
-    """Dynamo compiles the wrapper, as with transformers' models; the function in it is what a user knows."""
+    """Dynamo compiles the wrapper, as in transformers' models, but a user knows the wrapped function."""
     program = tmp_path / "program.py"
     program.write_text(
         "import functools, torch\n"
@@ -198,7 +198,7 @@ def test_what_a_decorator_wraps_is_found_by_its_own_name(tmp_path: Path) -> None
 
 
 def test_a_program_describes_its_functions(tmp_path: Path) -> None:
-    """From the first call of ``describe`` on; a function by itself, compiled, as a method and as a module."""
+    """``describe`` works from its first call on, for a function, a compiled function, a method and a module."""
     program = tmp_path / "program.py"
     program.write_text(
         "import torch, dynamo_dap\n"

@@ -1,4 +1,4 @@
-"""Cached calls: breakpoints, steps and values as in the first call, and nothing else changes."""
+"""Cached calls have breakpoints, steps and values as the first call has, without other effects."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def breaking(tmp_path: Path) -> Fixture:
 
 
 def untouched(program: Fixture) -> str:
-    """Return what the program prints without a debugger."""
+    """Return the program's output without a debugger."""
     return alone(program.path).stdout
 
 
@@ -108,7 +108,7 @@ def shown(values: Any) -> str:
 
 @pytest.mark.timeout(300)
 def test_every_call_stops_with_its_values_and_nothing_changes(session: Session, training: Fixture) -> None:
-    """On Inductor, in training: dropout, running statistics, gradients and what the module stores are the program's."""
+    """With Inductor, in training: dropout, running statistics, gradients and the module's attributes stay the same."""
     session.launch(training, "scaled", "sum")
     torch.manual_seed(0)
     for number in range(4):
@@ -133,7 +133,7 @@ def test_every_call_stops_with_its_values_and_nothing_changes(session: Session, 
 
 
 def test_steps_go_through_a_cached_call(session: Session, breaking: Fixture) -> None:
-    """In from the caller, over the graph break into the resume function, in to a helper, and out to the caller."""
+    """Step in from the caller, over the graph break into the resume function, into a helper, and out to the caller."""
     session.launch(breaking, "caller")
     session.wait_for_stop("breakpoint", at="caller")
     session.resume()
@@ -203,7 +203,7 @@ def test_a_breakpoint_set_later_stops_in_the_next_call(session: Session, breakin
 
 
 def test_generated_code_alone(session: Session, breaking: Fixture) -> None:
-    """The option is what is tested: cached calls are not traced, and a step in lands in the generated code."""
+    """With the tested option, cached calls are not replayed, and a step in stops in the generated code."""
     session.launch(breaking, "caller", "helper", cachedCalls="generated")
     session.wait_for_stop("breakpoint", at="caller")
     session.resume()
@@ -217,7 +217,7 @@ def test_generated_code_alone(session: Session, breaking: Fixture) -> None:
 
 
 def test_as_ordinary_python(session: Session, breaking: Fixture) -> None:
-    """The option is what is tested: after the first call debugpy stops in the function, until it has no breakpoint."""
+    """With the tested option, debugpy stops in the function after the first call, until it has no breakpoint."""
     session.launch(breaking, "helper", cachedCalls="eager")
     session.wait_for_stop("breakpoint", at="helper")
     second = session.continue_to_stop(at="helper")
@@ -255,7 +255,7 @@ function(torch.ones(3))
     ids=["replay", "eager", "generated"],
 )
 def test_a_breakpoint_says_when_it_stops(session: Session, tmp_path: Path, option: dict[str, str], said: str) -> None:
-    """The option is what is tested."""
+    """The test is about the option."""
     program = program_of(DISABLED, tmp_path)
     with session.launching(program, **option):
         body, hidden = session.set_breakpoints(program, "body", "hidden")
@@ -331,7 +331,7 @@ print("done", flush=True)
 
 
 def test_what_was_compiled_before_the_session_is_stopped_in(session: Session, tmp_path: Path) -> None:
-    """Nobody noted which lines it was traced from: its first call shows."""
+    """The debugger does not know its traced lines until its first call."""
     program = program_of(ATTACHED_LATE, tmp_path)
     listening = FreeProgram(program.path)
     try:
@@ -365,7 +365,7 @@ print("done")
 
 
 def test_calls_of_all_cache_entries_are_counted(session: Session, tmp_path: Path) -> None:
-    """Also calls that reach no breakpoint, which are no longer inspected once that is known."""
+    """This includes calls that reach no breakpoint, which the debugger soon no longer inspects."""
     session.launch(program_of(TWO_ENTRIES, tmp_path), "other")
     assert session.wait_for_stop("breakpoint", at="other").description == "Tracing chosen [0/1]"
     assert session.continue_to_stop(at="other").description == "Call 6 of chosen [0/1]"
@@ -420,7 +420,7 @@ print("done")
 
 
 def test_a_step_goes_into_a_call_that_was_compiled_unwatched(session: Session, tmp_path: Path) -> None:
-    """Nobody was informed when the first call was compiled and ran: nothing was set then."""
+    """No breakpoint was set when the first call was compiled and ran."""
     program = program_of(NOTHING_SET, tmp_path)
     session.launch(program)
     stop = session.wait_for_stop()
@@ -469,7 +469,7 @@ def test_what_ran_as_python_is_as_before_when_the_client_has_gone(session: Sessi
     listening = FreeProgram(program.path)
     try:
         host, port = listening.address()
-        # The option is what is tested.
+        # The test is about the option.
         with session.configuring("attach", {"connect": {"host": host, "port": port}, "cachedCalls": "eager"}):
             session.set_breakpoints(program, "inner")
         assert session.wait_for_stop("breakpoint", at="inner").frame["Locals"]["x"].text.startswith("Tensor f32[3]")
@@ -504,9 +504,9 @@ for number in range(4):
 
 
 def test_a_held_call_is_let_go_of_when_it_is_over(session: Session, tmp_path: Path) -> None:
-    """Its memory is free when the program lets go of it: nothing waits for garbage collection.
+    """Its memory is free as soon as the program releases it, without garbage collection.
 
-    In the trace of a cached call, and in the next call, which is shown from that; after steps, a look at values, an
+    The test checks a replayed call and the next call, which uses the saved trace, after steps, looks at values, an
     expression that fails, and a step back.
     """
     program = program_of(MEMORY, tmp_path)
@@ -524,7 +524,7 @@ def test_a_held_call_is_let_go_of_when_it_is_over(session: Session, tmp_path: Pa
         session.resume()
     assert session.wait_for_exit() == 0
     reported = session.output("stdout").splitlines()
-    # The first call is traced to be compiled: what Dynamo makes for that lives in circles of its own.
+    # The first call is compiled: Dynamo's own objects for that form reference cycles.
     assert reported[1:] == [f"{number} [True, True]" for number in (1, 2, 3)]
 
 
@@ -554,7 +554,7 @@ for flag in (False, True, False):
 
 
 def test_a_compile_that_is_not_valid_for_a_call_is_reported(session: Session, tmp_path: Path) -> None:
-    """The replay's value is not the program's: it is refused, and the console names what no guard checks."""
+    """The replay's value differs from the program's: it is refused, and the console names the unguarded value."""
     program = program_of(STALE, tmp_path)
     session.launch(program, "last")
     session.wait_for_stop("breakpoint", at="last")
@@ -596,9 +596,9 @@ for n in range(5):
 def test_a_helper_that_breaks_the_graph_stops_once_for_each_execution(
     session: Session, tmp_path: Path, others: tuple[str, ...]
 ) -> None:
-    """Dynamo inlines it, abandons that at the break, and traces it by itself: that is one execution.
+    """Dynamo inlines it, abandons that at the break, and traces it separately: all this is one execution.
 
-    The calls are compiled, served by the cache, and compiled again for other sizes.
+    The calls are compiled, cached, and recompiled for other sizes.
     """
     path = tmp_path / "helpers.py"
     path.write_text(HELPERS, encoding="utf-8")
@@ -655,7 +655,7 @@ for n in range(5):
 def test_values_that_the_call_did_not_compute_are_marked(
     session: Session, tmp_path: Path, defect: str, said: str
 ) -> None:
-    """A stop shows the replay's values before the call runs. What the call returns is compared with them."""
+    """A stop shows the replay's values before the call runs; later they are compared with the call's results."""
     program = program_of(UNSTEADY.replace("{defect}", defect), tmp_path)
     session.launch(program, "last")
     for call in range(5):

@@ -1,4 +1,4 @@
-"""``dynamo-dap compare`` of calls and compiles that raise: each is an answer, with its stage and line."""
+"""``dynamo-dap compare`` answers for each call and compile that raises, with the stage and the line."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_backend_that_fails_is_an_answer(answers: dict[str, dict[str, Any]]) -
 
 
 def test_a_trace_that_fails_names_its_line(answers: dict[str, dict[str, Any]]) -> None:
-    """Whether eager fails as well is not known, so nobody is blamed."""
+    """It is unknown whether eager fails as well, so the verdict names no cause."""
     body = answers["in_the_trace"]
     assert (body["compared"], body["line"]) == (False, line_of("in_the_trace"))
     assert "RuntimeError: no fake" in body["verdict"]
@@ -154,7 +154,7 @@ def test_a_trace_that_fails_names_its_line(answers: dict[str, dict[str, Any]]) -
 
 @pytest.mark.parametrize("function", ["in_eager_too", "of_an_index", "backward_in_eager_too"])
 def test_what_raises_in_eager_too_is_nobodys(answers: dict[str, dict[str, Any]], function: str) -> None:
-    """The backend is not blamed for the program's own assertion or index."""
+    """The program's own assertion or index error is not attributed to the backend."""
     body = answers[function]
     assert (body["same"], body["line"], body.get("stage")) == (True, line_of(function), None)
 
@@ -163,13 +163,13 @@ def test_what_raises_in_eager_too_is_nobodys(answers: dict[str, dict[str, Any]],
 def test_a_graph_that_raises_alone_is_the_backends(
     answers: dict[str, dict[str, Any]], function: str, stage: str
 ) -> None:
-    """Dynamo's graph raises nothing then, forward or backward."""
+    """Dynamo's graph itself raises no exception, neither forward nor backward."""
     body = answers[function]
     assert (body["same"], body["stage"], "ZeroDivisionError" in body["verdict"]) == (False, stage, True)
 
 
 def test_an_exception_without_a_text_has_its_type(answers: dict[str, dict[str, Any]]) -> None:
-    """It is raised in the fork that runs the function as ordinary Python; that fork ends there."""
+    """The fork that runs the function as ordinary Python raises it, and ends."""
     body = answers["mute_in_eager"]
     assert body["same"]
     assert body["problem"].startswith("mute_in_eager is not run")

@@ -1,4 +1,4 @@
-"""A compile that takes long: the client learns what happens while Call Stack says that the program runs."""
+"""The client gets progress of a long compile, while Call Stack only shows that the program runs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_long_compile_is_reported_until_it_ends(
 
 
 class _Clock:
-    """A loop whose time passes by ticks."""
+    """An event loop whose time the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -115,7 +115,7 @@ class _Clock:
 
 
 def test_a_stopped_thread_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time of a compile begins anew with each stop, as its time in Call Stack does."""
+    """The time of a compile starts again after each stop, as in Call Stack."""
     clock, stopped, sent = _Clock(), StoppedThreads(), list[tuple[str, str | None]]()
     client: Any = SimpleNamespace(event=lambda name, body: sent.append((name, getattr(body, "message", None))))
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)

@@ -1,4 +1,4 @@
-"""Showing objects does not compare, hash or ask them: their own special methods are not called, in any stop."""
+"""Showing objects at a stop calls none of their special methods, such as those for comparing and hashing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def program(tmp_path: Path) -> Fixture:
 
 
 def _look(stop: Stop) -> None:
-    """Open all that is there in each frame of the program, evaluate and hover; nothing of the program's is called."""
+    """Open, evaluate and hover everything in each frame of the program; no code of the program may be called."""
     before = stop.frame_called("main").evaluate("len(calls)").text
     for frame in stop.frames:
         if frame.path is None or frame.path.name != "counted.py":

@@ -24,7 +24,7 @@ def test_the_first_stop_names_line_and_kind(session: Session, program: str) -> N
 
 @pytest.mark.timeout(300)
 def test_correct_programs_do_not_stop(session: Session) -> None:
-    """Masks, markers, padding and buffers with NaN and Inf that nobody has to look for."""
+    """They have intended NaN and Inf: in masks, markers, padding and buffers."""
     need_inductor("programs on Inductor")
     assert correct_programs() >= 10
     assert stops_in(session, CORRECT) == []

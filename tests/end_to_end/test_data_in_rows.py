@@ -1,4 +1,4 @@
-"""Small tensors show their elements in rows, in each call, and computing them changes nothing in the program."""
+"""Small tensors show their elements in their rows in each call; computing these has no effect on the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending a session: terminate, disconnect, restart; nothing is left over."""
+"""Ending a session by terminate, disconnect or restart leaves no process."""
 
 from __future__ import annotations
 

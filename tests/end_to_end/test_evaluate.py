@@ -35,9 +35,9 @@ def test_expressions_over_symbolic_values(session: Session) -> None:
     assert "no_such_name" in frame.refusal("no_such_name")
     assert frame.refusal("table['missing']")
     assert frame.refusal("items[")
-    # Side effects of the traced program never come from looking.
+    # Looking causes no side effects of the traced program.
     assert frame.evaluate("len(items)").text == "4"
-    # The frame below is another world.
+    # The frame below is ordinary Python.
     main = stop.frame_called("main")
     assert main.evaluate("config['unused']['never'][1]").text == "'at'"
     assert session.run_to_end() == 0
@@ -62,7 +62,7 @@ for times in (3, 4):
 
 
 def test_expressions_and_conditions_over_iterators_and_context_managers(session: Session, tmp_path: Path) -> None:
-    """They exist in a trace as Dynamo models them; only what would use them up is refused."""
+    """In a trace they are Dynamo's models; only expressions that would use them up are refused."""
     path = tmp_path / "iterators.py"
     path.write_text(ITERATORS, encoding="utf-8")
     program = Fixture(path)
@@ -138,7 +138,7 @@ def test_an_evaluation_that_does_not_end_is_ended(session: Session) -> None:
     session.launch("basic", "return", evaluationTimeout=1.0)
     stop = session.wait_for_stop("breakpoint", at="return")
     assert "1" in stop.frame.refusal("[n for n in iter(int, 1)]", context="repl")
-    # ... and one that the user cancels.
+    # Next, an evaluation that the user cancels.
     pending = session.client.send(
         "evaluate",
         {"expression": "[n for n in iter(int, 1)]", "frameId": stop.frame.data.id, "context": "repl"},

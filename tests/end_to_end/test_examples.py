@@ -1,4 +1,4 @@
-"""The examples that the walkthrough opens stop where their texts say."""
+"""The examples of the walkthrough stop where their texts say."""
 
 from __future__ import annotations
 

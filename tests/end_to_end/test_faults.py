@@ -1,6 +1,6 @@
-"""What an expression or a malformed request may do: nothing to the program, and nothing to the session.
+"""An expression or a malformed request has no effect on the program or the session.
 
-With the default options of a launch; each at the three kinds of stops.
+Each is tried with the default options of a launch, at the three kinds of stops.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.client.timeline import DEADLINE
 
 PROGRAM = Fixture("faults")
 DEFAULTS = {"eager": True, "mode": "both"}
-"""The helper that tests launch by has others."""
+"""The default launch options: those of the test helper differ."""
 KINDS = {"eager": "eager", "compile-time": "trace", "run-time": "generated"}
-"""Modes of breakpoints, and where they stop in the program."""
+"""The modes of breakpoints, each with its stop in the program."""
 
 
 def stops(session: Session, **options: Any) -> Iterator[tuple[str, Stop]]:
-    """Launch the program and yield its stops, one of each kind; then let it end as it would undebugged."""
+    """Launch the program and yield its stops, one of each kind; then let it end as without a debugger."""
     with session.launching(PROGRAM, **DEFAULTS, **options):
         breakpoints = [SourceBreakpoint(line=PROGRAM.line(place), mode=mode) for mode, place in KINDS.items()]
         session.set_breakpoints(PROGRAM, *breakpoints)
@@ -49,7 +49,7 @@ def stops(session: Session, **options: Any) -> Iterator[tuple[str, Stop]]:
 
 @pytest.mark.parametrize("context", ["watch", "hover", "repl", "clipboard"])
 def test_whatever_an_expression_raises_is_its_answer(session: Session, context: str) -> None:
-    session.expects_program_traceback = True  # the console shows one for what was typed there
+    session.expects_program_traceback = True  # the console shows the traceback of a typed expression
     for kind, stop in stops(session):
         for expression, raised in (
             ("exit(5)", "SystemExit: 5"),
@@ -70,7 +70,7 @@ def test_whatever_an_expression_raises_is_its_answer(session: Session, context: 
 
 
 def answer(stop: Stop, expression: str, context: str) -> str:
-    """The value of an expression, or the text of its refusal."""
+    """Return the value of an expression, or the text of its refusal."""
     try:
         return stop.frame.evaluate(expression, context).text
     except RequestFailed as failed:
@@ -104,7 +104,7 @@ def test_values_that_end_the_program_are_shown_and_set(session: Session) -> None
 
 
 def _after_refusal(session: Session, stop: Stop, kind: str) -> Stop:
-    """What cannot be assigned in a trace leads back to where it was asked for."""
+    """Return the stop after a refused assignment in a trace, which is the same place again."""
     return session.wait_for_stop("breakpoint", at=stop.marker) if kind == "compile-time" else stop
 
 
@@ -130,11 +130,11 @@ def test_log_messages_and_hit_conditions_that_end_the_program(session: Session, 
         place.log_message = "left by {leave()} and {HOSTILE} or {number}"
         last = SourceBreakpoint(line=PROGRAM.line("again"), mode="eager", hit_condition="leave()")
         session.set_breakpoints(PROGRAM, place, last)
-    # One that fails stops: better once too often.
+    # A condition that fails stops the program: better too often than never.
     assert session.wait_for_stop("breakpoint", at="again").frame.evaluate("number").text == "3"
     assert session.run_to_end() == 0
     assert "from leave" in session.output()
-    # debugpy's log messages have the category of what the program prints.
+    # debugpy's log messages have the same category as the program's output.
     printed = session.output("stdout").replace("from leave\n", "", 1)
     assert printed == "eager 3\ntraced [8.0, 8.0]\nagain [8.0, 8.0]\n"
 
@@ -143,7 +143,7 @@ def test_log_messages_and_hit_conditions_that_end_the_program(session: Session, 
 def test_a_call_that_cannot_be_interrupted_holds_up_its_thread_alone(
     session: Session, tmp_path: Path, kind: str
 ) -> None:
-    """The main thread reads in C and waits: everything else is answered, and the frame is usable afterwards."""
+    """The main thread waits in a C function: all other requests are answered, and the frame is usable afterwards."""
     with session.launching(PROGRAM, **DEFAULTS, evaluationTimeout=0.5):
         session.set_breakpoints(PROGRAM, KINDS[kind], mode=kind)
     stop = session.wait_for_stop("breakpoint")
@@ -163,7 +163,7 @@ def test_a_call_that_cannot_be_interrupted_holds_up_its_thread_alone(
     assert "is running" in session.refusal("stackTrace", {"threadId": threads["other"]})
     session.request("pause", {"threadId": threads["other"]})
     session.request("setBreakpoints", {"source": {"path": str(PROGRAM.path)}, "breakpoints": []})
-    pipe.write_text("", encoding="utf-8")  # the call ends only now
+    pipe.write_text("", encoding="utf-8")  # only now can the call end
     session.wait_for_output("inspected again", "important")
     assert stop.frame.evaluate("1 + 1").text == "2"
     assert session.refusal("evaluate", {"expression": "exec('while True: pass')", "frameId": frame}).endswith(
@@ -204,7 +204,7 @@ ENDING = frozenset({"attach", "configurationDone", "disconnect", "initialize", "
 
 
 def argument_types() -> dict[str, type]:
-    """Every request that the server knows, and the type of its arguments."""
+    """Return the type of the arguments of every request that the server knows."""
     found = FORWARDED_REQUESTS | EAGER_ARGUMENTS
     found |= {
         command: handler.arguments for command, handler in handlers.items() if handler.arguments is not msgspec.Raw
@@ -213,7 +213,7 @@ def argument_types() -> dict[str, type]:
 
 
 def wrong_values(kind: Any) -> list[object]:
-    """JSON that is not of the type ``kind`` (``msgspec.inspect``)."""
+    """Return JSON values that are not of the type ``kind`` (of ``msgspec.inspect``)."""
     if isinstance(kind, msgspec.inspect.UnionType):
         kind = next(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType))
     wrong: dict[type, list[object]] = {
@@ -246,7 +246,7 @@ def test_messages_that_cannot_be_read_change_nothing(session: Session) -> None:
             assert answer(stop, "len('ab')", "watch") == "2", f"{name} at an {kind} stop"
         session.stream.write_unchecked(b"Content-Length: " + b"1" * 5000 + b"\r\n\r\n{}")
         assert answer(stop, "len('abc')", "watch") == "3", f"a length of 5,000 digits at an {kind} stop"
-        # What is not a character by itself is a text all the same.
+        # A lone surrogate is a text as well.
         assert answer(stop, "'a' + chr(0xd83d)", "watch").count("d83d") == 1
         refused = [one for one in session.timeline.entries if not one.sent and one.message.get("success") is False]
         assert {9001, 9002, 9003, 9004} <= {one.message["request_seq"] for one in refused}
@@ -254,7 +254,7 @@ def test_messages_that_cannot_be_read_change_nothing(session: Session) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_malformed_arguments_change_nothing(session: Session, kind: str) -> None:
-    """Each argument of each request of the wrong type, one after the other, and then odd values of the right one."""
+    """Send each argument of each request with values of wrong types, then with odd values of the right type."""
     dice = random.Random(10)
     session.stream.allow_bad_requests()
     with session.launching(PROGRAM, **DEFAULTS):
@@ -267,7 +267,7 @@ def test_malformed_arguments_change_nothing(session: Session, kind: str) -> None
         base = {field.encode_name: valid[field.encode_name] for field in fields if field.required}
         for arguments in ([1], "text", 5, *wrong_fields(fields, base)):
             session.refusal(command, arguments)
-        # In a trace, what is set is set in another.
+        # In a trace, setting a value starts a changed trace.
         leaves = RESUMING | ENDING | (SETTING if kind == "compile-time" else frozenset())
         for field in fields if command not in leaves else ():
             for value in ODD_VALUES.get(type(base.get(field.encode_name)), []):
@@ -286,7 +286,7 @@ def test_malformed_arguments_change_nothing(session: Session, kind: str) -> None
 
 
 def valid_arguments(stop: Stop) -> dict[str, object]:
-    """A value of the right type for each argument that a request must have."""
+    """Return a value of the right type for each argument that a request requires."""
     path = str(PROGRAM.path)
     return {
         "threadId": stop.thread_id,
@@ -320,13 +320,13 @@ def wrong_fields(fields: Sequence[Any], base: dict[str, object]) -> Iterator[dic
 
 
 def answered(session: Session, command: str, arguments: object) -> None:
-    """Send a request that may be served or refused."""
+    """Send a request that may succeed or fail."""
     with contextlib.suppress(RequestFailed):
         session.request(command, arguments)
 
 
 def check_usable(session: Session, stop: Stop) -> None:
-    """The thread is where it was, and can be inspected."""
+    """Check that the thread is at the same place and can be inspected."""
     frames = session.client.stack_trace(stop.thread_id).stack_frames
     assert frames[0].line == stop.frame.line
     assert session.client.evaluate("1 + 1", frames[0].id, "watch").result == "2"

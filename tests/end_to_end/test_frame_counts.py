@@ -1,4 +1,4 @@
-"""Everything that a session can set, in a program that shows what Dynamo counted: it counts as without a debugger."""
+"""Whatever a session sets, Dynamo's counters in the program are the same as without a debugger."""
 
 from __future__ import annotations
 

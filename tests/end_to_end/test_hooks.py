@@ -1,6 +1,6 @@
-"""Hooks of ours in a program: what happens when one raises, and that Dynamo traces none of them.
+"""If one of our hooks raises, only its feature is turned off; Dynamo traces none of our hooks.
 
-The hooks are those that a session with breakpoints of every mode, filters, the record and the stages installs.
+A session with breakpoints of every mode, filters, the record and the stages installs the hooks.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_a_hook_that_raises_switches_its_feature_off_and_the_program_continues(
     other.write_text(PROGRAM + ALONE, encoding="utf-8")
     undebugged = alone(other).stdout
     program, reported = program_of(PROGRAM + BREAKING_EACH, tmp_path), tmp_path / "told.json"
-    # ``explore`` is off by default: its hooks are checked, too.
+    # ``explore`` is off by default, but its hooks are checked as well.
     with session.launching(program, args=[str(reported)], explore=True):
         modes = {"traced": None, "resumed": "run-time", "lowered": LOWERING, "gradient": "backward"}
         _set_all(session, program, modes)
@@ -208,7 +208,7 @@ print(len(traced) > 3)
 
 
 def test_dynamo_traces_nothing_of_ours(session: Session, tmp_path: Path) -> None:
-    """In compiled train steps, and in backward passes that compiled autograd compiles."""
+    """The programs have compiled train steps, and backward passes under compiled autograd."""
     program = program_of(TRAINING, tmp_path)
     plain = alone(program.path)
     with session.launching(program):
@@ -216,7 +216,7 @@ def test_dynamo_traces_nothing_of_ours(session: Session, tmp_path: Path) -> None
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == plain.stdout
     assert plain.stdout.endswith("[]\nTrue\n")
-    # Each warning of torch's has its time.
+    # Torch's warnings contain times, so only their number is compared.
     assert len(session.output("stderr").splitlines()) == len(plain.stderr.splitlines())
 
 
@@ -241,7 +241,7 @@ print(skipped(torch.ones(2)).tolist(), dict(counters["frames"]))
 
 
 def test_functions_of_the_library_that_both_use_are_compiled_as_without_us(session: Session, tmp_path: Path) -> None:
-    """The code of what ``contextmanager`` returns is one for all functions, ours and the program's."""
+    """All functions of ``contextmanager``, ours and the program's, share one code object."""
     program = program_of(CONTEXT_MANAGERS, tmp_path)
     plain = alone(program.path)
     with session.launching(program):
@@ -251,7 +251,7 @@ def test_functions_of_the_library_that_both_use_are_compiled_as_without_us(sessi
 
 
 def _set_all(session: Session, program: Fixture, places: dict[str, str | None]) -> None:
-    """Set breakpoints and every filter, none of which stops."""
+    """Set breakpoints and every filter, so that none of them stops."""
     never = {"condition": "False"}
     breakpoints = [
         SourceBreakpoint(line=program.line(place), mode=mode, condition="False") for place, mode in places.items()

@@ -1,4 +1,4 @@
-"""Objects that raise in all that Python may ask of them cost no row but their own, in every kind of stop."""
+"""Objects whose special methods all raise spoil only their own rows, in every kind of stop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _look(stop: Stop, function: str, names: set[str]) -> None:
     frame = stop.frame_called(function)
     scopes = list(frame.scopes.values())
     shown = scopes[0].texts()
-    if "class variables" in shown:  # a group that debugpy makes
+    if "class variables" in shown:  # debugpy groups these
         shown |= scopes[0]["class variables"].texts()
     assert names <= set(shown), shown
     for scope in scopes:
@@ -38,7 +38,7 @@ def _look(stop: Stop, function: str, names: set[str]) -> None:
 
 
 def test_their_rows_are_there_in_every_kind_of_stop(session: Session) -> None:
-    """In ordinary Python, while Dynamo traces, and in two cached calls."""
+    """The stops are in ordinary Python, in a trace, and in two cached calls."""
     session.launch(FIXTURE, "call", "trace", eager=True)
     for _ in range(3):
         _look(session.wait_for_stop("breakpoint", at="call"), "caller", IN_CALLER)
@@ -88,7 +88,7 @@ print("over")
 
 
 def test_a_repr_that_never_ends_costs_its_own_row(session: Session, tmp_path: Path) -> None:
-    """In ordinary Python, where debugpy calls it; the frame, steps and the other rows live on."""
+    """This is in ordinary Python, where debugpy calls it; the frame, steps and the other rows still work."""
     program = tmp_path / "program.py"
     program.write_text(ENDLESS, encoding="utf-8")
     session.launch(program, "here", evaluationTimeout=0.5)
@@ -130,7 +130,7 @@ for number in range(4):
 
 
 def test_an_object_that_claims_another_class_is_that_of_each_call(session: Session, tmp_path: Path) -> None:
-    """A saved trace keeps no object of the call that it was made in, whatever the object says of its class."""
+    """A saved trace keeps no object of its call, whatever class the object claims."""
     program = tmp_path / "proxies.py"
     program.write_text(PROXIES)
     with session.launching(program):
@@ -214,7 +214,7 @@ OBJECTS = ("attributes", "lying", "guarded", "of_meta")
 
 
 def test_looking_in_ordinary_python_runs_no_code_but_repr(session: Session, tmp_path: Path) -> None:
-    """Where debugpy asks objects for their class, attributes and length, and classes for their equality."""
+    """Debugpy itself would read objects' class, attributes and length, and compare classes."""
     program = tmp_path / "program.py"
     program.write_text(WATCHFUL, encoding="utf-8")
     session.launch(program, "here")
@@ -239,7 +239,7 @@ def test_looking_in_ordinary_python_runs_no_code_but_repr(session: Session, tmp_
 
 WATCHFUL_OBJECTS = "watchful_objects"
 OPENED_BY_DEBUGPY = {"__repr__ by pydevd_safe_repr.py", "__dir__ by pydevd_resolver.py", "prop by pydevd_resolver.py"}
-"""What an object of a plain class is asked in ordinary Python, if it has a ``__repr__`` of its own and is opened."""
+"""The methods that are called on an opened object of a plain class with a ``__repr__``, in ordinary Python."""
 
 
 def _look_at_all(stop: Stop) -> None:
@@ -258,7 +258,7 @@ def _asked(session: Session) -> set[str]:
 
 
 def test_looking_asks_them_nothing_in_calls_and_traces(session: Session) -> None:
-    """In ordinary Python, in a trace and its past, and in cached calls."""
+    """The stops are in ordinary Python, in a trace, after steps back, and in cached calls."""
     session.launch(WATCHFUL_OBJECTS, "call", "trace", "end", eager=True)
     for _ in range(3):
         for place in ("call", "trace", "end"):
@@ -290,7 +290,7 @@ def test_looking_asks_them_nothing_in(session: Session, mode: str) -> None:
 
 
 def test_filters_ask_them_nothing(session: Session) -> None:
-    """What inspects all results, and what calls store: NaN, calls that differ from eager."""
+    """The filters ``nan`` and ``mismatch`` inspect all results, and the values that calls store."""
     with session.launching(WATCHFUL_OBJECTS):
         session.set_breakpoints(WATCHFUL_OBJECTS, "end")
         session.request("setExceptionBreakpoints", {"filters": [each for each in EXCEPTION_FILTERS if each != GUARD]})

@@ -1,7 +1,7 @@
-"""Programs that are hostile by accident: what they print, and how they end, is as without a debugger.
+"""Programs that are hostile by accident print and end as without a debugger.
 
-With the default options of a launch. Each stops where it has markers; and at a stop the user may do to torch what the
-program may.
+They run with the default options of a launch, and stop at their markers. At a stop, the user may change torch as the
+program itself may.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.client.session import Stop
 from tests.client.timeline import DEADLINE
 
 DEFAULTS: dict[str, Any] = {"eager": True, "mode": "both"}
-"""The helper that tests launch by has others."""
+"""The default launch options: those of the test helper differ."""
 
 COMPILED = """
 import torch
@@ -194,14 +194,14 @@ PROGRAMS = {
 
 
 def write(folder: Path, text: str) -> Fixture:
-    """Write a program; ``compiled.py`` beside it has the compiled function."""
+    """Write a program, and ``compiled.py`` beside it with the compiled function."""
     (folder / "compiled.py").write_text(COMPILED, encoding="utf-8")
     (folder / "program.py").write_text(text, encoding="utf-8")
     return Fixture(folder / "program.py")
 
 
 def undebugged(program: Fixture, python: list[str], *arguments: str) -> tuple[str, str, int]:
-    """What a program prints, what errors it reports, and its exit code."""
+    """Return a program's output, its standard error and its exit code."""
     ran = subprocess.run(
         [*python, "-u", str(program.path), *arguments], capture_output=True, text=True, timeout=100, check=False
     )
@@ -233,7 +233,7 @@ def test_it_does_as_without_a_debugger(session: Session, tmp_path: Path, name: s
 
 
 def look(session: Session, stop: Stop) -> None:
-    """Look at what a stop has, as an editor does."""
+    """Request everything at a stop that an editor requests."""
     assert session.client.threads()
     for scope in stop.frame.scopes.values():
         scope.open(1)
@@ -257,7 +257,7 @@ for number in range(3):
 )
 @pytest.mark.parametrize("place", ["call", "trace"])
 def test_what_is_done_to_torch_at_a_stop(session: Session, tmp_path: Path, done: str, place: str) -> None:
-    """In ordinary Python and in a trace; the lines are stopped at all the same, and the results are the same."""
+    """The stops are in ordinary Python and in a trace. Later breakpoints still stop, and the results are the same."""
     program = write(tmp_path, SAME_FUNCTION)
     with session.launching(program, **DEFAULTS):
         session.set_breakpoints(program, "call", "trace")
@@ -266,7 +266,7 @@ def test_what_is_done_to_torch_at_a_stop(session: Session, tmp_path: Path, done:
             stop = session.wait_for_stop("breakpoint", at=marker)
             if marker == place:
                 if "reset" in done and place == "trace":
-                    # torch would free what it then continues to use, and the program die of it.
+                    # torch would free memory that it still uses, and the program would crash.
                     assert "cannot be reset while it traces" in stop.frame.refusal(done, context="repl")
                 else:
                     stop.frame.evaluate(done, context="repl")
@@ -294,7 +294,7 @@ print(broken(torch.ones(2)).tolist(), broken(torch.zeros(2)).tolist())
 
 @pytest.mark.parametrize("stops", [True, False], ids=["stops", "runs"])
 def test_coverage_measures_as_without_a_debugger(session: Session, tmp_path: Path, stops: bool) -> None:
-    """``python -m coverage run``: the lines that ran, and those that did not."""
+    """Compare the executed and missed lines of ``python -m coverage run``."""
     program, compiled = write(tmp_path, MEASURED), Fixture(tmp_path / "compiled.py")
     arguments = {name: ["run", "--branch", f"--data-file={tmp_path / name}", str(program.path)] for name in "ab"}
     plain = subprocess.run(
@@ -326,7 +326,7 @@ def test_coverage_measures_as_without_a_debugger(session: Session, tmp_path: Pat
 
 
 def measured(data: Path) -> dict[str, Any]:
-    """What coverage has found out about each file."""
+    """Return coverage's data about each file."""
     command = [sys.executable, "-m", "coverage", "json", "-q", f"--data-file={data}", "-o", "-"]
     reported = json.loads(
         subprocess.run(command, cwd=data.parent, capture_output=True, check=True, timeout=DEADLINE).stdout
@@ -373,7 +373,7 @@ print(traced(1))
 
 @pytest.mark.parametrize("call", ["pdb.set_trace()", "pdb.Pdb().set_trace()", "__import__('bdb').Bdb().set_trace()"])
 def test_a_debugger_of_the_programs_own_stops_in_the_users_line(session: Session, tmp_path: Path, call: str) -> None:
-    """Its prompt reads no command there, and the program ends by that."""
+    """Its prompt gets no command, which ends the program."""
     program = write(tmp_path, OWN_DEBUGGER.format(call=call))
     with Path(os.devnull).open("rb") as nothing:
         expected = subprocess.run(
@@ -418,7 +418,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("how", ["deep(3)", "raise SystemExit('over')", "raise BaseException('other')"])
 def test_interrupts_are_reported_as_without_a_debugger(session: Session, tmp_path: Path, how: str) -> None:
-    """``KeyboardInterrupt`` and other exceptions that are no ``Exception``: with no frame of the debugger's."""
+    """The traceback of ``KeyboardInterrupt``, or of another ``BaseException``, has no frame of the debugger."""
     program = write(tmp_path, INTERRUPTS.format(how=how))
     expected = undebugged(program, [sys.executable])
     session.expects_program_traceback = True
@@ -461,7 +461,7 @@ traced(torch.ones(3))
 @pytest.mark.parametrize("stops", [True, False], ids=["stops", "runs"])
 @pytest.mark.parametrize("where", ["backend", "called"])
 def test_an_interrupt_below_a_compiled_function(session: Session, tmp_path: Path, where: str, stops: bool) -> None:
-    """While Dynamo compiles it, and while it runs."""
+    """The interrupt comes while Dynamo compiles the function, or while it runs."""
     program = write(tmp_path, INTERRUPTED.format(where=where))
     expected = undebugged(program, [sys.executable])
     session.expects_program_traceback = True

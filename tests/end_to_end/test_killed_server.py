@@ -1,6 +1,6 @@
 """kill -9 of the server at every phase: a launched program ends with it, an attached one runs on.
 
-With the default options. A launched program belongs to its session, as with debugpy and lldb-dap.
+The sessions have the default options. A launched program belongs to its session, as with debugpy and lldb-dap.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.client.session import launch_configuration
 from tests.conftest import NewSession
 
 DEFAULTS = {"eager": True, "mode": "both"}
-"""The helper that tests launch by has others."""
+"""The default launch options: those of the test helper differ."""
 PLACES = {"eager": "eager", "compile-time": "trace", "run-time": "generated"}
 
 
 def kill_server(session: Session) -> None:
-    """Kill it as nobody can prepare for."""
+    """Kill the server without a chance to clean up."""
     os.kill(session.server_process_id, signal.SIGKILL)
     session.timeline.wait_for_end()
 
@@ -72,7 +72,7 @@ def test_an_attached_program_runs_on(new_session: NewSession, phase: str) -> Non
         session.wait_for_stop("breakpoint", at="again")
     kill_server(session)
     assert program.process.poll() is None
-    # The next debugger finds it as the first one did.
+    # The next debugger can attach as the first one did.
     second = new_session()
     second.attach(host, port, "listening", "compute", **DEFAULTS)
     assert second.wait_for_stop("breakpoint", at="compute").frame.evaluate("1 + 1").text == "2"

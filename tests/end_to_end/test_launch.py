@@ -1,4 +1,4 @@
-"""Launching: what is run, how, what of its output arrives, and how its end is reported."""
+"""Launching: the program, its environment, its output, and the report of its end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_code_runs_as_python_c_does(session: Session) -> None:
 
 
 def test_another_interpreter_runs_the_program(session: Session, tmp_path: Path) -> None:
-    """An environment of its own, that lacks a package the debugger needs, and then has it."""
+    """The other environment first lacks a package that the debugger needs, and then has it."""
     environment = VirtualEnvironment(tmp_path / "environment")
     python = str(environment.python)
     configuration = launch_configuration("plain", code="import sys; print(sys.prefix)", python=python)
@@ -75,7 +75,7 @@ def test_another_interpreter_runs_the_program(session: Session, tmp_path: Path) 
 
 
 def test_imports_come_from_the_directory_of_the_program(session: Session, tmp_path: Path) -> None:
-    """``sys.path[0]`` is what it is without a debugger, and nothing of ours shadows the program's modules."""
+    """``sys.path[0]`` is the same as without a debugger, and none of our modules hides one of the program's."""
     program = tmp_path / "program.py"
     program.write_text(
         "import sys, protocol, entry\nprint(sys.path[0], protocol.NAME, entry.NAME, sys.argv[0], __file__)\n"
@@ -88,7 +88,7 @@ def test_imports_come_from_the_directory_of_the_program(session: Session, tmp_pa
 
 
 def test_a_module_of_the_program_is_called_as_a_package_of_ours(session: Session, tmp_path: Path) -> None:
-    """Each has its own ``bytecode``: the program what it wrote, the debugger what reads generated code."""
+    """Program and debugger each import their own module ``bytecode``."""
     program = Fixture(tmp_path / "program.py")
     program.path.write_text(
         "import torch, bytecode\n\n\n"
@@ -194,7 +194,7 @@ def test_a_program_in_a_terminal(session: Session, console: str) -> None:
 
 
 def test_a_breakpoint_in_a_terminal_and_over_tcp(new_session: NewSession) -> None:
-    """The other transport and the other console carry a whole session."""
+    """A whole session works with the other transport and the other console."""
     session = new_session(transport="tcp")
     session.launch("basic", "first", console="integratedTerminal")
     stop = session.wait_for_stop("breakpoint", at="first")

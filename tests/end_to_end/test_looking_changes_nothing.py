@@ -1,11 +1,11 @@
 """Looking changes nothing: a program watched at every line compiles to the same graphs, guards and bytecode.
 
 Each program runs twice, untouched and watched, with torch's own logs of graphs, guards, bytecode, recompiles and graph
-breaks. Watched, with the default options, it is stepped through: what Dynamo traces, the instructions of what it
-generated, and the ordinary Python around. The scopes of the top frame are opened (in ordinary Python the locals alone:
-its globals are torch and all that it has), and expressions are evaluated. What both print must be the same, but for
-what differs from run to run anyway, and for the name that generated code has while it is debugged. The suite takes
-programs that have every construct together, and code of a library; ``make walks`` takes them all.
+breaks. The watched run has the default options. It steps through traces, the instructions of generated code, and the
+ordinary Python around them. At each stop the test opens the scopes of the top frame, and evaluates expressions; in
+ordinary Python it opens only the locals, since the globals contain all of torch. Both outputs must be the same, except
+for differences between any two runs, and for the name of generated code under a debugger. The suite runs programs that
+together have every construct, and code of a library; ``make walks`` runs all programs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OBSERVED = Fixture("observed")
 ENVIRONMENT = {
     "TORCH_LOGS": "graph_code,guards,bytecode,recompiles,graph_breaks,aot_graphs",
     "TORCH_LOGS_FORMAT": "short",
-    # What is logged of a graph is another thing when it comes from the cache.
+    # The log of a graph differs if the graph comes from the cache.
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
 }
@@ -44,7 +44,7 @@ WATCHES = (
     "tx.lineno",
 )
 DEPTHS = {"eager": 2, "compile-time": 3, "run-time": 2}
-"""How far scopes are opened at each kind of stop."""
+"""The depth to which scopes are opened at each kind of stop."""
 MAXIMUM_STOPS = 250
 
 PROGRAMS = [
@@ -93,7 +93,7 @@ def _run_untouched(program: str) -> str:
 
 
 def _run_watched(session: Session, program: str) -> Counter[str]:
-    """Step through the program, inspect each stop, and return how many there were of each kind."""
+    """Step through the program, inspect each stop, and count the stops of each kind."""
     options = {"args": [f"{program}.py"], "env": ENVIRONMENT, "python": zygote.python(**ENVIRONMENT)}
     is_torchs_own = program == "encoder"
     if is_torchs_own:
@@ -111,13 +111,13 @@ def _run_watched(session: Session, program: str) -> Counter[str]:
             break  # the program has ended
         looks[_look(stop)] += 1
         if is_torchs_own and looks["eager"]:
-            break  # from here on it is Dynamo that is stepped through
+            break  # from here on the steps would be in Dynamo itself
     assert session.run_to_end() == 0
     return looks
 
 
 def _look(stop: Stop) -> str:
-    """Open what a user may open, and return what kind of stop it is."""
+    """Open everything that a user may open, and return the kind of the stop."""
     frame = stop.frame
     kind = "compile-time" if "Graph" in frame.scopes else "run-time" if "Compiled Graph" in frame.scopes else "eager"
     for name, scope in frame.scopes.items():
@@ -130,9 +130,9 @@ def _look(stop: Stop) -> str:
 
 
 def _comparable(output: str) -> str:
-    """Take out what differs between two runs: times, addresses, unique names, and the order of the two streams."""
+    """Remove differences between any two runs: times, addresses, unique names, and the order of the two streams."""
     lines = []
-    # The stack that torch logs with a graph break starts with the process that runs the program.
+    # The stack in torch's log of a graph break starts with the code that runs the program.
     output = re.sub(r'  File ".*/(dynamo_dap|<frozen runpy>)[^\n]*\n( {4,}[^\n]*\n)*', "", output)
     output = re.sub(r'File "(?:/[^"\n]*/)?(?:<generated \d+: )?([^"/\n]*\.py)>?"', r'File "\1"', output)
     for line in output.splitlines():

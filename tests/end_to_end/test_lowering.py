@@ -1,4 +1,4 @@
-"""Breakpoints of mode ``lowering``: the program is held where torch works on what came from a line."""
+"""Breakpoints of mode ``lowering`` hold the program where torch processes the operations of a line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_program_is_held_at_each_stage_of_a_line(session: Session, tmp_path:
     need_inductor("the mode lowering")
     program = program_of(PROGRAM, tmp_path)
     wanted = SourceBreakpoint(line=program.line("scaled"), mode="lowering")
-    # Torch's own Python is stepped into.
+    # A step goes into torch's own Python.
     with session.launching(program, justMyCode=False):
         session.set_breakpoints(program, wanted, SourceBreakpoint(line=program.line("end")))
     stop = session.wait_for_stop("breakpoint")

@@ -1,4 +1,4 @@
-"""``dynamo-dap minify`` on the failing backend of torch's own guides, and what it leaves when it is interrupted."""
+"""``dynamo-dap minify`` on the failing backend of torch's own guides, and the result of an interrupted run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ time.sleep(500)
 def started(folder: Path, text: str, *options: str) -> subprocess.Popen[str]:
     path = folder / "program.py"
     path.write_text(text)
-    # As from a person's shell: the process that runs the tests in the background has them ignore Ctrl-C.
+    # Handle Ctrl-C as in a person's shell: processes started by tests in the background ignore it.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return subprocess.Popen(
@@ -56,7 +56,7 @@ def started(folder: Path, text: str, *options: str) -> subprocess.Popen[str]:
 
 
 def wait_for(stream: IO[str], text: str) -> None:
-    """Its process ends by itself when the test's time is over."""
+    """Wait until a stream has a text; its process ends by itself after the test's time limit."""
     for line in stream:
         if text in line:
             return
@@ -64,7 +64,7 @@ def wait_for(stream: IO[str], text: str) -> None:
 
 
 def test_the_guides_failing_backend(tmp_path: Path) -> None:
-    """Nothing fails after AOTAutograd; after Dynamo it is relu alone that does."""
+    """After AOTAutograd no graph fails; after Dynamo only relu does."""
     output, reported = started(tmp_path, PROGRAM, "--json").communicate(timeout=250)
     found = json.loads(output)
     assert msgspec.convert(found, JsonMinified)
@@ -117,7 +117,7 @@ f(torch.ones(8))
 
 
 def test_a_backend_of_the_program(tmp_path: Path) -> None:
-    """The example of torch's troubleshooting guide, with input; the result has the backend in it."""
+    """Minify the example of torch's troubleshooting guide, with input; the result contains the backend."""
     output, said = started(tmp_path, TOY_COMPILER, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
     found = json.loads(output)
     assert (found["nodes"], found["before"], found["fails_alone"]) == (3, 9, True), said
@@ -158,7 +158,7 @@ f(torch.tensor([float("nan"), 1.0, 2.0]))
 
 
 def test_a_wrong_result_beside_a_nan(tmp_path: Path) -> None:
-    """Torch passes everything with a NaN; here the wrong operation is found at once, and nothing is around it."""
+    """Torch's minifier accepts every result with a NaN; ours finds the wrong operation alone."""
     need_inductor("the program")
     output, said = started(tmp_path, WRONG_WITH_NAN, "--json", "--accuracy").communicate(timeout=250)
     found = json.loads(output)
@@ -188,7 +188,7 @@ swish(torch.linspace(-1, 1, 5), torch.nn.Linear(5, 5)).sum().backward()
 
 
 def test_a_backend_that_returns_a_function(tmp_path: Path) -> None:
-    """Torch itself passes what such a backend computes, and takes each compile with it for one that fails."""
+    """Torch's minifier accepts all results of such a backend, but takes each of its compiles for a failure."""
     output, said = started(tmp_path, WRONG_FUNCTION, "--json", "--accuracy").communicate(timeout=250)
     found = json.loads(output)
     assert (found["stage"], found["nodes"], found["fails_alone"]) == ("dynamo", 3, True), said
@@ -212,7 +212,7 @@ step(torch.arange(8.0))
 
 
 def test_a_wrong_decomposition(tmp_path: Path) -> None:
-    """What AOTAutograd gives to Inductor is wrong already; torch cannot call what Inductor gives to Dynamo."""
+    """AOTAutograd's graph is wrong already; torch's minifier cannot call Inductor's result for Dynamo."""
     need_inductor("the program")
     output, said = started(tmp_path, WRONG_DECOMPOSITION, "--json", "--accuracy").communicate(timeout=250)
     found = json.loads(output)
@@ -250,7 +250,7 @@ f(torch.randn(5, requires_grad=True)).backward()
 
 
 def test_a_wrong_backward(tmp_path: Path) -> None:
-    """Torch can compile only one backward pass on a compiling thread: each attempt has its own."""
+    """Torch can compile only one backward pass on a compiling thread, so each attempt has its own thread."""
     output, said = started(tmp_path, WRONG_BACKWARD, "--json", "--accuracy").communicate(timeout=250)
     found = json.loads(output)
     assert (found["stage"], found["nodes"], found["before"]) == ("dynamo", 3, 5), said
@@ -302,7 +302,7 @@ f(torch.randn(5, requires_grad=True)).sum().backward()
     ids=["stale", "gradients"],
 )
 def test_a_difference_that_no_graph_has(tmp_path: Path, program: str, line: str, cause: str) -> None:
-    """Says what ``compare`` finds, and why it cannot be smaller."""
+    """``minify`` reports the finding of ``compare``, and why the program cannot be smaller."""
     output, said = started(tmp_path, program, "--accuracy").communicate(timeout=250)
     assert output == ""
     assert line in said.splitlines()[-1]
@@ -331,7 +331,7 @@ DIES = TOY_COMPILER.replace("assert False", "assert len(gm.graph.nodes) < 9, 'to
 
 
 def test_an_attempt_that_kills_the_process(tmp_path: Path) -> None:
-    """Each attempt gets a process then."""
+    """After such an attempt, each attempt gets its own process."""
     output, said = started(tmp_path, DIES, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
     found = json.loads(output)
     assert (found["nodes"], found["error"]) == (3, "signal 6"), said

@@ -87,7 +87,7 @@ print(torch.rand(1).item(), dict(torch._dynamo.utils.counters["stats"]), sorted(
 
 @pytest.mark.timeout(300)
 def test_a_backend_that_is_wrong(session: Session, tmp_path: Path) -> None:
-    """In training with dropout, running statistics and an input that is changed in place; every second call."""
+    """Every second call is wrong, in training with dropout, running statistics and an input changed in place."""
     program = program_of(AT_THE_BACKEND, tmp_path)
     launch(session, program, "__difference__ > 0.01", compareEvery=2)
     for _ in range(2):
@@ -152,7 +152,7 @@ print(layer.weight.grad.sum().item(), torch.rand(1).item(), sorted(name[:13] for
 
 @pytest.mark.timeout(300)
 def test_gradients_stop_at_the_forward_line_whose_backward_is_wrong(session: Session, tmp_path: Path) -> None:
-    """The values match: only the program's own backward pass shows it."""
+    """The values match: only the program's own backward pass shows the fault."""
     program = program_of(IN_THE_BACKWARD, tmp_path)
     launch(session, program, "__difference__ > 0.01")
     for _ in range(2):
@@ -234,7 +234,7 @@ STAGES = {"decomposition": "decomposition", "aot": "AOTAutograd"}
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", CAUSES)
 def test_a_fault_is_given_to_its_stage_and_line(session: Session, tmp_path: Path, kind: str) -> None:
-    """In the call that was compiled just now, and in the next."""
+    """Both the compiled call and the next one stop."""
     if kind != "aot":
         need_inductor("injected")
     launch(session, program_of(INJECTED, tmp_path), args=[kind])
@@ -249,7 +249,7 @@ def test_a_fault_is_given_to_its_stage_and_line(session: Session, tmp_path: Path
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["plain", "language", "more", "bfloat16"])
 def test_correct_programs_do_not_stop(session: Session, tmp_path: Path, kind: str) -> None:
-    """In float32 and bfloat16, in training mode; models of libraries take minutes on a busy machine."""
+    """They run in float32 and bfloat16, in training mode; models of libraries take minutes on a busy machine."""
     text, needed, printed = OF_LIBRARIES.get(kind, (CORRECT, (), "36 calls"))
     need_libraries(*needed)
     launch(session, program_of(text.replace('backend="eager"', 'backend="aot_eager"'), tmp_path))
@@ -276,7 +276,7 @@ print("done")
 
 @pytest.mark.timeout(300)
 def test_inductor_does_not_stop_where_it_only_rounds_otherwise(session: Session, tmp_path: Path) -> None:
-    """In training with dropout, also in bfloat16, where differences are those of rounding."""
+    """The programs train with dropout, also in bfloat16, where rounding causes differences."""
     need_inductor("rounding")
     launch(session, program_of(ON_INDUCTOR, tmp_path))
     assert session.wait_for_exit() == 0
@@ -307,7 +307,7 @@ torch.compile(tripled, backend=doubled)(x)
 
 
 def test_a_result_that_is_nearer_to_the_one_in_float64_does_not_differ(session: Session, tmp_path: Path) -> None:
-    """What cancels is lost to rounding in bfloat16, and a backend that computes in float32 gives something else."""
+    """In bfloat16 rounding loses terms that cancel, so a backend that computes in float32 has another result."""
     program = program_of(ROUNDED, tmp_path)
     launch(session, program)
     session.wait_for_stop("exception", at="tripled")
@@ -326,7 +326,7 @@ def test_nothing_is_compared_while_it_is_off(session: Session, tmp_path: Path) -
 
 
 def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
-    """It prints each line of a call, and as JSON; the program's output and its status are its own."""
+    """It prints each line of a call, or JSON; the program's output and exit status stay the same."""
     program = program_of(AT_THE_BACKEND, tmp_path)
     command = [*own_command(), "compare"]
     printed = subprocess.run([*command, program.path], capture_output=True, text=True, timeout=DEADLINE, check=False)
@@ -427,7 +427,7 @@ print(torch.rand(1).item(), dict(torch._dynamo.utils.counters["stats"]))
 
 
 def test_a_fault_of_dynamo_is_distinguished_from_ordinary_python(session: Session, tmp_path: Path) -> None:
-    """The function is run apart from the program: what it stores, writes and draws there, nobody sees."""
+    """The function also runs in isolation: its stores, writes and random numbers there have no effect."""
     program = program_of(DYNAMO, tmp_path)
     launch(session, program)
     for _ in range(2):
@@ -509,13 +509,13 @@ STORED_TEXTS = {
     "dictionary": ("counts['calls'] is 0", ("1", "2")),
     "object": ("made.total is 77", ("1", "2")),
 }
-"""What the compiled call leaves, and what ordinary Python leaves in each call."""
+"""The side effects of the compiled call, and those of ordinary Python in each call."""
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", STORED_TEXTS)
 def test_a_side_effect_that_dynamo_replays_wrongly(session: Session, tmp_path: Path, kind: str) -> None:
-    """The values are right; what is left on objects, in containers and globals is not, in each call."""
+    """In each call the values are right, but the side effects on objects, containers and globals are wrong."""
     program = program_of(STORED, tmp_path)
     launch(session, program, args=[kind])
     compiled, by_python = STORED_TEXTS[kind]
@@ -534,7 +534,7 @@ def test_a_side_effect_that_dynamo_replays_wrongly(session: Session, tmp_path: P
 
 @pytest.mark.timeout(300)
 def test_side_effects_that_are_right_do_not_stop(session: Session, tmp_path: Path) -> None:
-    """What the function stores in the runs beside it, the program does not see."""
+    """The program does not see the side effects of the isolated runs."""
     program = program_of(STORED, tmp_path)
     launch(session, program)
     assert session.wait_for_exit() == 0
@@ -595,7 +595,7 @@ for _ in range(2):
     ("kind", "text"), [("dictionary", "counts['calls'] is 0"), ("total", "local.total is 77"), ("", "")]
 )
 def test_what_a_traced_function_has_captured(tmp_path: Path, kind: str, text: str) -> None:
-    """Also what functions and methods of local classes have captured that the compiled function only calls."""
+    """This includes variables captured by functions and methods of local classes that the compiled function calls."""
     program = program_of(CAPTURED, tmp_path)
     command = [*own_command(), "compare", "--json", str(program.path), kind]
     run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
@@ -675,7 +675,7 @@ WRONG_OPERATORS = {
 def test_a_custom_operator_that_does_not_do_what_it_declares(
     session: Session, tmp_path: Path, kind: str, backend: str
 ) -> None:
-    """Its fake kernel or its real one; where the compiled call raises an exception for it as well."""
+    """The fake kernel or the real one is wrong, also if the compiled call then raises an exception."""
     if backend == "inductor":
         need_inductor("custom operators")
     marker, text = WRONG_OPERATORS[kind, backend]
@@ -694,7 +694,7 @@ def test_a_custom_operator_that_does_not_do_what_it_declares(
         assert "The compiled call raises AssertionError: " in what
     session.request("setExceptionBreakpoints", {"filters": []})
     assert session.run_to_end() == 0
-    if kind != "remembers":  # what an operator keeps in Python, it keeps in each call of it
+    if kind != "remembers":  # an operator that keeps state in Python keeps it in each of its calls
         assert session.output("stdout") == untouched_by(program, kind, backend)
 
 
@@ -726,7 +726,7 @@ print(weight.tolist(), optimizer.state[weight]["step"].item())
 
 
 def test_the_parameters_of_a_compiled_optimizer_stay(session: Session, tmp_path: Path) -> None:
-    """They belong to the graph, which writes to them, also when it is run again."""
+    """They belong to the graph, which writes to them, and which the comparison runs again."""
     program = program_of(OPTIMIZER, tmp_path)
     launch(session, program)
     assert session.wait_for_exit() == 0
@@ -759,7 +759,7 @@ for flag in (False, False, True):
 
 
 def test_a_call_that_an_invalid_compile_serves(session: Session, tmp_path: Path) -> None:
-    """The stop names the value that no guard checks, not the backend."""
+    """The stop names the unguarded value as the cause, not the backend."""
     program = program_of(NOT_VALID, tmp_path)
     launch(session, program)
     stop = session.wait_for_stop("exception", at="switched")
@@ -789,7 +789,7 @@ work(torch.ones(2, 3))
 
 
 def test_a_result_with_other_strides(session: Session, tmp_path: Path) -> None:
-    """All values are right: the stop names what a caller can observe."""
+    """All values are right: the stop names the strides, which a caller can observe."""
     program = program_of(OBSERVED, tmp_path)
     launch(session, program)
     stop = session.wait_for_stop("exception", at="turned")
@@ -860,7 +860,7 @@ for _ in range(2):
 
 
 def test_memory_that_a_call_releases_is_not_read(session: Session, tmp_path: Path) -> None:
-    """A read of it ends the process; a replay would release the program's own memory."""
+    """Reading it would crash the process, and a replay would release the program's own memory."""
     program = program_of(RELEASED, tmp_path)
     with session.launching(program):
         session.request("setExceptionBreakpoints", {"filters": ["mismatch", "nan"]})

@@ -15,11 +15,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 _WHERE = re.compile(r"^Where: (?:returned at )?(.*?):(\d+)\b", re.MULTILINE)
 RAISES = {"raising_graph"}
-"""Programs whose compiled graph raises: that stops as an exception."""
+"""Programs whose compiled graph raises: they stop at the exception."""
 
 
 class Reported(NamedTuple):
-    """A stop: its function, and the file and line that it names."""
+    """The function of a stop, and the file and line that it names."""
 
     function: str
     path: str
@@ -27,7 +27,7 @@ class Reported(NamedTuple):
 
 
 ARGUMENTS = {"training.py": ["aot_eager"]}
-"""A backend is enough for the filter: ``test_verdicts`` compares the gradients of both."""
+"""One backend is enough for the filter: ``test_verdicts`` compares gradients with both."""
 
 
 def stops_in(session: Session, program: str) -> list[Reported]:

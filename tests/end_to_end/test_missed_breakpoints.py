@@ -1,4 +1,4 @@
-"""Why breakpoints have not stopped a program, as reported when it ends."""
+"""The reasons why breakpoints did not stop a program, reported at its end."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_conditions_that_were_never_true(
 
 
 def test_a_condition_that_a_silent_trace_passed_has_no_reason(session: Session, program: Fixture) -> None:
-    """After a change at a stop, the compile that waited for it runs without stops."""
+    """After a change at a stop, the program's own compile continues without stops."""
     session.initialize(msgspec.structs.replace(INITIALIZE, client_id="vscode"))
     with session.launching(program):
         later = SourceBreakpoint(line=program.line("inlined"), condition="x.shape[0] == 7")
@@ -178,7 +178,7 @@ def test_what_concerns_many_breakpoints_is_found_once(monkeypatch: pytest.Monkey
 
 
 def test_an_engine_gives_a_copy_of_its_notes() -> None:
-    """A thread that outlives the main program still adds to them."""
+    """A thread that outlives the main program still adds notes."""
     with travelling(lambda stop: None, {}) as host:
         assert host.tracing.functions_traced() is not host.tracing.functions_traced()
 

@@ -118,7 +118,7 @@ _MODULE = re.compile(r"^Where: .* in forward of (self[^:]*): ", re.MULTILINE)
 
 
 def modules_in(session: Session, folder: Path, text: str) -> list[tuple[str, str | None]]:
-    """Run a program with the filter ``nan``; return for each stop what it is, and its module."""
+    """Run a program with the filter ``nan``; return the text and the module of each stop."""
     program = Fixture(folder / "models.py")
     program.path.write_text(text, encoding="utf-8")
     with session.launching(program):
@@ -138,9 +138,9 @@ def modules_in(session: Session, folder: Path, text: str) -> list[tuple[str, str
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_the_module_of_each_call(session: Session, tmp_path: Path, backend: str) -> None:
-    """In containers, in a checkpoint, after a graph break, and in cached calls.
+    """The modules are in containers, in a checkpoint, after a graph break, and in cached calls.
 
-    Dynamo knows a module with several names by the one that the call has used first.
+    If a module has several names, Dynamo uses the one that the call used first.
     """
     need_inductor("modules that Inductor compiles")
     modules = [
@@ -158,7 +158,7 @@ def test_the_module_of_each_call(session: Session, tmp_path: Path, backend: str)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_the_module_in_a_backward_pass(session: Session, tmp_path: Path, backend: str) -> None:
-    """The gradient of a root at zero is Inf, and that of what comes before it is NaN."""
+    """The gradient of a root at zero is Inf, and the gradient of its operand's computation is NaN."""
     need_inductor("modules that Inductor compiles")
     modules = ["self.layers.1.part", "self.body.1.part", SEVEN_NAMES, "self.blocks.1.part", "self.last.part"]
     found = modules_in(session, tmp_path, TRAINED.replace("BACKEND", backend))

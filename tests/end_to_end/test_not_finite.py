@@ -1,4 +1,4 @@
-"""The exception filter ``nan``: the thread is held at the user's line that made the first NaN or Inf of a call."""
+"""The exception filter ``nan`` holds the thread at the user's line that made the first NaN or Inf of a call."""
 
 from __future__ import annotations
 
@@ -205,12 +205,12 @@ BECAUSE = {
     "several_lines": "((a * a).sum() - (b * b).sum()).sum() is 0",
     "eps": "((x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True) + 0.0)[0, 0] is 0",
 }
-"""The operands that gave the first one; nothing where an element comes from many."""
+"""The operands of the first such element; none if an element has many operands."""
 
 
 @pytest.mark.timeout(300)
 def test_each_culprit_is_found_at_its_line(session: Session, tmp_path: Path) -> None:
-    """In cached calls and in those that were compiled just now."""
+    """Both compiled and cached calls stop."""
     program = program_of(CULPRITS, tmp_path)
     launch(session, program)
     for marker, headline in EXPECTED.items():
@@ -261,7 +261,7 @@ torch.compile(complex_ratio, backend="eager")(values)
 
 @pytest.mark.timeout(300)
 def test_each_operation_is_judged_by_its_own_operands(session: Session, tmp_path: Path) -> None:
-    """NaN and Inf that other inputs have, or that the program writes, neither hide one nor are taken for one."""
+    """NaN and Inf in other inputs, or written by the program, neither hide a culprit nor count as one."""
     launch(session, program_of(PER_OPERATION, tmp_path))
     for marker, headline in {
         "beside_padding": "NaN: log: 6 of 6 elements are NaN, first [0, 0]",
@@ -321,12 +321,12 @@ def untouched(program: Fixture) -> str:
 
 @pytest.mark.timeout(300)
 def test_the_program_does_not_notice(session: Session, tmp_path: Path) -> None:
-    """On Inductor, in training: dropout, running statistics, what the module stores, guards, caches and counters."""
+    """With Inductor, in training, these stay the same: dropout, statistics, attributes, guards, caches, counters."""
     program = program_of(TRAINING, tmp_path)
     launch(session, program)
     stop = session.wait_for_stop("exception", at="divided")
     assert stop.frame.evaluate("scale.item()").text == "0.0"
-    # The side effect of this very call is not replayed yet.
+    # Dynamo has not replayed the side effect of this call yet.
     assert stop.frame_called("<module>").evaluate("net.last.item()").text == "2.0"
     session.next()
     assert session.next(at="printed").frame.evaluate("loss.item()").text == "nan"
@@ -362,7 +362,7 @@ print("done")
 
 
 def test_a_parameter_that_the_optimizer_made_nan_is_named(session: Session, tmp_path: Path) -> None:
-    """Adam divides a gradient of zero by the root of zero: ``eps`` is zero. It is reported once."""
+    """With ``eps`` zero, Adam divides a gradient of zero by the root of zero. The parameter is reported once."""
     launch(session, program_of(OPTIMIZER, tmp_path))
     stop = session.wait_for_stop("exception", at="taken")
     exception_id, (what, _, cause) = reported(session, stop)
@@ -427,7 +427,7 @@ OURS = "['dynamo_dap' in each.__code__.co_filename for name, each in globals().i
 
 
 def test_it_is_turned_on_and_off_at_any_time(session: Session, tmp_path: Path) -> None:
-    """Nothing stands in a graph's place while it is off; with it on, it sees what was compiled before as well."""
+    """While it is off, no graph is wrapped; once it is on, it also checks earlier compiles."""
     program = program_of(SET_LATER, tmp_path)
     session.launch(program, "compiled", "called")
     stop = session.wait_for_stop("breakpoint", at="compiled")
@@ -457,7 +457,7 @@ def test_it_is_turned_on_and_off_at_any_time(session: Session, tmp_path: Path) -
     ],
 )
 def test_a_condition_chooses(session: Session, tmp_path: Path, condition: str, expected: list[str]) -> None:
-    """Over what the operation gave, and over what the call returns."""
+    """Conditions are on the operation's result, and on the results of the call."""
     launch(session, program_of(CULPRITS, tmp_path), condition)
     for marker in expected:
         session.wait_for_stop("exception", at=marker)
@@ -536,7 +536,7 @@ print(count, "calls")
 
 @pytest.mark.timeout(300)
 def test_correct_programs_do_not_stop(session: Session, tmp_path: Path) -> None:
-    """In float32 and bfloat16, in training mode."""
+    """They run in float32 and bfloat16, in training mode."""
     launch(session, program_of(CORRECT, tmp_path))
     assert session.wait_for_exit() == 0
     assert "36 calls" in session.output("stdout")
@@ -633,7 +633,7 @@ OF_LIBRARIES = {
     "bfloat16": (MORE_LIBRARIES.replace(_BOTH, "(torch.bfloat16,)"), ("transformers", "torch_geometric"), "10 calls"),
     "images": (IMAGES, ("timm",), "6 calls"),
 }
-"""Programs, what they need, and what they print."""
+"""Programs, the libraries that they need, and their output."""
 
 
 def need_libraries(*names: str) -> None:
@@ -647,7 +647,7 @@ def need_libraries(*names: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", OF_LIBRARIES)
 def test_correct_models_of_libraries_do_not_stop(session: Session, tmp_path: Path, kind: str) -> None:
-    """With attention masks that leave tokens out; graph networks; images."""
+    """The models have attention masks that leave out tokens, graph networks, and images."""
     text, needed, printed = OF_LIBRARIES[kind]
     need_libraries(*needed)
     launch(session, program_of(text, tmp_path))
@@ -679,7 +679,7 @@ print("done")
 def test_in_a_backward_pass_the_operation_whose_own_part_is_not_finite_is_named(
     session: Session, tmp_path: Path
 ) -> None:
-    """Not the last user of the tensor, and also one that returns a tuple."""
+    """It is not the tensor's last user; it may return a tuple."""
     launch(session, program_of(BACKWARD, tmp_path))
     for marker in ("root", "eigh"):
         session.wait_for_stop("exception", at=marker)
@@ -707,7 +707,7 @@ print("done")
 
 
 def test_a_backward_pass_that_did_not_make_the_nan_does_not_stop(session: Session, tmp_path: Path) -> None:
-    """Not for a NaN of the forward pass, nor at another line than that of a transform, which is not looked into."""
+    """A NaN of the forward pass does not stop; a transform stops only at its own line, since its inside is unknown."""
     launch(session, program_of(OF_FORWARD, tmp_path))
     session.wait_for_stop("exception", at="input")
     assert session.run_to_end() == 0
@@ -729,7 +729,7 @@ print(sum(compiled(torch.ones(1)).isinf().item() for _ in range(12)) > 0)
 
 
 def test_other_random_numbers_of_inductor_are_no_evidence(session: Session, tmp_path: Path) -> None:
-    """A replay that drops other elements does not make the compiler the culprit: only then is there no value."""
+    """If a replay drops other elements, the compiler is not blamed, and the stop shows no value."""
     launch(session, program_of(CHANCE, tmp_path), "__value__ is None")
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == "True\n"
@@ -770,7 +770,7 @@ print("trained", flush=True)
 def test_an_optimizer_that_was_compiled_before_the_debugger_attached(
     session: Session, tmp_path: Path, backend: str
 ) -> None:
-    """Its parameters belong to the compiled graph: no call is given them."""
+    """Its parameters belong to the compiled graph; they are not arguments of a call."""
     path = tmp_path / "late.py"
     path.write_text(LATE, encoding="utf-8")
     program = FreeProgram(path, backend)

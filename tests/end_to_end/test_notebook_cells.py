@@ -1,4 +1,4 @@
-"""Cells of a notebook: a kernel is a program that listens, and a cell's text is in the kernel alone."""
+"""Cells of a notebook: the kernel is a listening program, and only the kernel has the texts of the cells."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Kernel:
         self._client.wait_for_ready(timeout=SECONDS)
 
     def run(self, cell: str) -> str:
-        """Run a cell to its end and return what it printed, or how it failed."""
+        """Run a cell to its end and return its output, or its error."""
         return self.shown(cell)[0]
 
     def shown(self, cell: str) -> tuple[str, dict[str, str]]:
-        """Run a cell; return what it printed, and its value in the forms that a notebook shows, by their types."""
+        """Run a cell; return its output, and its value in each form that a notebook shows, by MIME type."""
         asked = self._client.execute(cell)
         said, shown = [], dict[str, str]()
         while True:
@@ -61,14 +61,14 @@ class Kernel:
                 return "".join(said), shown
 
     def begin(self, cell: str) -> tuple[threading.Thread, list[str]]:
-        """Run a cell that will stop; its output comes into the list."""
+        """Run a cell that will stop; the list receives its output."""
         printed: list[str] = []
         thread = threading.Thread(target=lambda: printed.append(self.run(cell)), daemon=True)
         thread.start()
         return thread, printed
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the kernel."""
         self._client.stop_channels()
         self._manager.shutdown_kernel(now=True)
 
@@ -96,7 +96,7 @@ def _text_of(session: Session, stop: Stop) -> str:
 
 def test_a_compiled_function_of_a_cell_is_debugged(session: Session, kernel: Kernel) -> None:
     _attached(session, kernel)
-    for _ in range(2):  # Running a cell again makes the function anew.
+    for _ in range(2):  # Running a cell again makes a new function.
         session.request("setFunctionBreakpoints", {"breakpoints": [{"name": "f"}]})
         thread, printed = kernel.begin(CELL)
         stop = session.wait_for_stop()
@@ -124,7 +124,7 @@ def test_a_line_breakpoint_in_the_document_that_shows_a_cell_stops(session: Sess
     assert session.continue_to_stop().frame.line == 9
     session.resume()
     thread.join(SECONDS)
-    # The same cell, again, has the same name.
+    # The same cell has the same name again.
     thread, printed = kernel.begin(CELL)
     assert session.wait_for_stop().frame.line == 9
     session.resume()
@@ -168,13 +168,13 @@ def test_what_a_cell_compiles_is_shown_as_a_table(kernel: Kernel) -> None:
         "    f(torch.ones(2)); f(torch.ones(3))\n"
         "made"
     )
-    for number in (1, 2):  # the cell, run again, is another
+    for number in (1, 2):  # the cell gets another name when it is run again
         printed, shown = kernel.shown(cell)
         assert not printed
         html, text = shown["text/html"], shown["text/plain"]
         assert "<code>torch._dynamo.graph_break()  # &lt;b&gt;here&lt;/b&gt;</code>" in html
         assert f'<td style="text-align: left">In[{number}]:4</td>' in html
-        # The second time torch knows the size as one that varies.
+        # The second time torch knows that the size varies.
         assert ("size 0 of x was 2 and is 3" in html) == (number == 1)
         again = {
             1: "2 graphs, 1 graph break, 1 recompile; 3 compiles",

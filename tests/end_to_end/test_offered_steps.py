@@ -1,7 +1,7 @@
-"""Steps back are offered from the first stop on that can be stepped back from: not in a session of ordinary Python.
+"""Steps back are offered from the first stop with a history on, and not in a session of ordinary Python.
 
-``initialize`` says that there are steps back, and DAP's ``capabilities`` event, always before the stop, whether there
-are any so far: VS Code shows its buttons by it (``tests/vscode/time-travel.test.ts``).
+``initialize`` announces steps back. Before a stop, DAP's ``capabilities`` event says whether they are possible yet; VS
+Code shows its buttons accordingly (``tests/vscode/time-travel.test.ts``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _program(folder: Path, text: str) -> Fixture:
 
 
 def _reported(session: Session) -> list[object]:
-    """Return what the client received, in order: where it stopped, why it went on, and which steps are offered."""
+    """Return the client's events in order: stops, continuations, and changes of the offered steps."""
     reported: list[object] = []
     for event in session.timeline.events:
         if event["event"] == "capabilities":
@@ -45,7 +45,7 @@ def _reported(session: Session) -> list[object]:
 
 
 def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: Path) -> None:
-    """From then on for good: buttons that came and went would have the others move under the mouse."""
+    """They stay offered: buttons that come and go would move the others under the mouse."""
     fixture = _program(tmp_path, CALLS)
     session.launch(fixture, "before", "traced", "after")
     session.wait_for_stop("breakpoint", at="before")

@@ -1,4 +1,4 @@
-"""The prompt for fingers that know pdb: each habit in a real session, in a trace and in ordinary Python."""
+"""Habits of pdb's users at the prompt, each in a real session, in a trace and in ordinary Python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ main()
 
 
 class Typist:
-    """Types into a debugger, as the prompt does with lines from a pipe."""
+    """Types lines into a debugger, as the prompt reads them from a pipe."""
 
     def __init__(self, program: Path, line: int, **options: object) -> None:
         self._printed = io.StringIO()
@@ -71,7 +71,7 @@ class Typist:
         self.debugger.resume("continue")
 
     def begin_again(self) -> None:
-        """Stop at the first breakpoint of a new run, with all else as in a new session."""
+        """Stop at the first breakpoint of a new run, with the state of a new session."""
         self.debugger.end()
         self.debugger.breakpoints.all[:] = [self._first]
         self.debugger.breakpoints.next_number = 2
@@ -80,7 +80,7 @@ class Typist:
         self.debugger.resume("continue")
 
     def type(self, *lines: str) -> str:
-        """Type lines one after the other and return what was printed."""
+        """Type lines one after the other and return the output."""
         self._printed.seek(0)
         self._printed.truncate()
         self._waiting = list(lines)[::-1]
@@ -98,7 +98,7 @@ class Typist:
 
 @pytest.fixture(scope="module")
 def traced() -> Iterator[Typist]:
-    """A session that is stopped in a function that Dynamo inlines."""
+    """Stop a session in a function that Dynamo inlines."""
     typist = Typist(FIXTURES / "basic.py", Fixture("basic").line("in_helper"), mode="compile-time", eager=False)
     yield typist
     typist.debugger.end()
@@ -106,7 +106,7 @@ def traced() -> Iterator[Typist]:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Typist]:
-    """A session that is stopped in ordinary Python, where ``total`` begins."""
+    """Stop a session in ordinary Python, at the beginning of ``total``."""
     program = tmp_path_factory.mktemp("plain") / "plain.py"
     program.write_text(PLAIN)
     typist = Typist(program, 8)
@@ -206,7 +206,7 @@ def test_continuing(plain: Typist, lines: list[str], shown: list[str]) -> None:
 
 
 def test_step_over_after_step_back_goes_over() -> None:
-    """Also in the second call, a cached one, which the debugger traces again."""
+    """This is the same in the second call, which is cached and replayed."""
     typist = Typist(FIXTURES / "basic.py", 15)
     try:
         for call in (1, 2):
@@ -218,7 +218,7 @@ def test_step_over_after_step_back_goes_over() -> None:
 
 
 def test_pdbs_commands_are_there() -> None:
-    """Each name that this Python's pdb has is a command, or has an advice."""
+    """Each command of this Python's pdb is a command here, or has a hint."""
     names = {name.removeprefix("do_") for name in dir(pdb.Pdb) if name.startswith("do_")} - {"EOF"}
     assert names <= PDB_NAMES
     assert {name for name in names if find(name) is None} == {"debug"}

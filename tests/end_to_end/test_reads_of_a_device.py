@@ -1,4 +1,4 @@
-"""How often the host waits for a device: counted by a device of torch's that is written in Python."""
+"""Counts how often the host waits for a device, with a torch device that is written in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READS = "__import__('counting_device').counts['reads']"
 
 @functools.cache
 def plain() -> list[str]:
-    """What the program prints without a debugger: the counts, and the result."""
+    """Return the program's output without a debugger: the counts, and the result."""
     return alone(PROGRAM.path).stdout.splitlines()
 
 
@@ -26,7 +26,7 @@ def reads(frame: Frame) -> int:
 
 
 def check_reads(stop: Stop) -> None:
-    """Look at a tensor in all ways, and compare how often each of them reads the device."""
+    """Look at a tensor in each way, and check how often that reads the device."""
     frame, before = stop.frame, reads(stop.frame)
     tensor = frame["Locals"]["y"]
     assert tensor.text == "Tensor f32[2, 3] counting:0"
@@ -49,7 +49,7 @@ def check_reads(stop: Stop) -> None:
 
 
 def test_each_value_that_is_asked_for_is_read_once(session: Session) -> None:
-    """In the trace, and in the cached calls."""
+    """This holds in the trace and in cached calls."""
     session.launch(PROGRAM, "second")
     for _ in range(2):
         check_reads(session.wait_for_stop("breakpoint", at="second"))
@@ -70,7 +70,7 @@ def test_a_stop_alone_reads_nothing_and_runs_nothing(session: Session) -> None:
 
 
 def test_filters_on_values_end_as_without_a_debugger(session: Session) -> None:
-    """The memory of this device cannot be copied, so its calls are left out, which the console says."""
+    """The memory of this device cannot be copied, so its calls are left out; the console reports that."""
     with session.launching(PROGRAM):
         session.request("setExceptionBreakpoints", {"filters": ["nan", "mismatch"]})
     assert session.wait_for_exit() == 0

@@ -47,7 +47,7 @@ def program(tmp_path: Path) -> Fixture:
 
 
 def untouched(program: Fixture) -> str:
-    """Return what the program prints without a debugger."""
+    """Return the program's output without a debugger."""
     run = alone(program.path)
     return run.stdout
 
@@ -171,7 +171,7 @@ for _ in range(3):
 
 
 def test_what_transforms_return_has_its_values(session: Session, tmp_path: Path) -> None:
-    """They differentiate where the values are computed, too, and their results are ordinary tensors."""
+    """Transforms also differentiate when the values are computed; their results are ordinary tensors."""
     path = tmp_path / "transforms.py"
     path.write_text(TRANSFORMS, encoding="utf-8")
     session.launch(Fixture(path), "last")
@@ -210,7 +210,7 @@ def test_calls_with_jagged_tensors_stop_each_time(session: Session, tmp_path: Pa
     for _ in range(3):
         stop = session.continue_to_stop(at="last")
     caller = stop.frame_called("<module>")
-    # Small tensors show their data in containers as well.
+    # Small tensors also show their data inside containers.
     assert caller.evaluate("results").text == "{'result': Tensor f32[] cpu = 14.0}"
     assert session.finish() == 0
 
@@ -253,7 +253,7 @@ def test_overlapping_arguments_and_overrides(session: Session, tmp_path: Path) -
         )
         assert stop.frame.evaluate("y.tolist()").text == "[2.0, 4.0, 3.0]"
         assert "[1.0" not in stop.frame["Locals"]["y"].text
-        # What the override does is in the graph: it does not run again for the value.
+        # The graph contains the override's operations: it does not run again for the value.
         assert session.continue_to_stop(at="override").frame.evaluate("y.tolist()").text == "[8.0, 8.0]"
     assert session.finish() == 0
     assert session.output("stdout") == untouched(program)
@@ -280,7 +280,7 @@ for n in range(3):
 
 
 def test_locals_from_before_a_graph_break_are_shown_as_such(session: Session, tmp_path: Path) -> None:
-    """The rest of the function does not use them, so Dynamo does not hand them on."""
+    """The resume function does not use them, so Dynamo does not pass them to it."""
     path = tmp_path / "vanishing.py"
     path.write_text(VANISHING, encoding="utf-8")
     session.launch(Fixture(path), "last")

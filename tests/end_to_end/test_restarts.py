@@ -1,4 +1,4 @@
-"""Graph breaks: Dynamo starts its analysis again, and what follows is a resume function."""
+"""Graph breaks: Dynamo restarts its analysis, and a resume function runs the rest."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def looping(folder: Path) -> Fixture:
 
 
 def test_a_line_stops_once_per_execution_if_dynamo_skips_the_outer_function(session: Session, tmp_path: Path) -> None:
-    """Dynamo skips ``Model.forward`` for a break in its loop, after it has traced the helper as a part of it."""
+    """Dynamo skips ``Model.forward`` because of a break in its loop, after it has inlined the helper."""
     session.launch(looping(tmp_path), "helped")
     values = []
     for number in range(6):
@@ -79,7 +79,7 @@ def test_a_line_stops_once_per_execution_if_dynamo_skips_the_outer_function(sess
 
 
 def test_log_messages_and_hit_counts_count_each_execution_once(session: Session, tmp_path: Path) -> None:
-    """As for stops."""
+    """Each execution counts once, as with stops."""
     program = looping(tmp_path)
     with session.launching(program):
         session.set_breakpoints(
@@ -124,7 +124,7 @@ def skipped(folder: Path) -> Fixture:
 
 
 def test_a_skipped_function_stops_once_per_execution(session: Session, tmp_path: Path) -> None:
-    """Dynamo traces a part of it, then it runs as ordinary Python, as do the helpers that it calls."""
+    """Dynamo traces a part of the function; then it and its helpers run as ordinary Python."""
     session.launch(skipped(tmp_path), "first", "called", "scaled", "added")
     expected = ["first", *["called", "scaled", "added", "added"] * 2] * 2
     stops = [session.wait_for_stop("breakpoint").marker]
@@ -135,7 +135,7 @@ def test_a_skipped_function_stops_once_per_execution(session: Session, tmp_path:
 
 
 def test_messages_and_hit_counts_of_a_skipped_function(session: Session, tmp_path: Path) -> None:
-    """As for stops; a function breakpoint on a helper counts each call."""
+    """Each execution counts once, as with stops; a function breakpoint on a helper counts each call."""
     program = skipped(tmp_path)
     with session.launching(program):
         session.set_breakpoints(
@@ -198,7 +198,7 @@ for call in range(3):
 
 
 def test_the_line_of_a_break_stops_once_if_the_rest_runs_as_ordinary_python(session: Session, tmp_path: Path) -> None:
-    """The rest begins in the middle of the line, where debugpy meets it; it computes nothing that Dynamo compiles."""
+    """The resume function begins in the middle of the line, under debugpy, since it has no operations to compile."""
     program = Fixture(tmp_path / "ending.py")
     program.path.write_text(ENDING, encoding="utf-8")
     session.launch(program, "shown")
@@ -229,7 +229,7 @@ for call in range(3):
 
 
 def test_next_over_breaks_of_a_cached_call_goes_to_each_line(session: Session, tmp_path: Path) -> None:
-    """The rest after the second break runs as ordinary Python. The helper on the line of a break is stepped over."""
+    """After the second break the function runs as ordinary Python. The step goes over the helper on a break's line."""
     program = Fixture(tmp_path / "rest.py")
     program.path.write_text(REST, encoding="utf-8")
     session.launch(program, "first")
@@ -242,7 +242,7 @@ def test_next_over_breaks_of_a_cached_call_goes_to_each_line(session: Session, t
 
 
 def test_step_out_before_a_break_goes_to_the_caller(session: Session, tmp_path: Path) -> None:
-    """It does not end in the rest of the function that it leaves."""
+    """The step does not end in the resume function of the function that it leaves."""
     program = Fixture(tmp_path / "rest.py")
     program.path.write_text(REST, encoding="utf-8")
     session.launch(program, "first")
@@ -261,7 +261,7 @@ def test_step_out_before_a_break_goes_to_the_caller(session: Session, tmp_path: 
 def test_a_log_message_at_the_line_of_a_break_is_printed_once(
     session: Session, tmp_path: Path, options: dict[str, Any], expected: list[str]
 ) -> None:
-    """Also if it has a condition or counts hits."""
+    """This also holds for a message with a condition or a hit count."""
     program = Fixture(tmp_path / "ending.py")
     program.path.write_text(ENDING, encoding="utf-8")
     line = program.line("shown")
@@ -299,7 +299,7 @@ def test_pause_on_restart_hits_again(session: Session) -> None:
 
 
 def test_recompiles_are_new_compiles(session: Session) -> None:
-    """Each recompile traces again: the breakpoint is hit with another compile id; in a cached call with that one's."""
+    """Each recompile hits the breakpoint with a new compile id; a cached call hits it with the id of its entry."""
     session.launch("recompiles", "mode")
     identities = []
     modes = []

@@ -1,4 +1,4 @@
-"""Going back to the stop before: every kind of breakpoint stops backwards where it stops forwards."""
+"""Reverse continue: every kind of breakpoint stops backwards where it stops forwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def watched(tmp_path: Path) -> Fixture:
 
 
 def _watch(session: Session, stop: Stop, *names: str) -> None:
-    """Set data breakpoints on variables of the function on top of the stack."""
+    """Set data breakpoints on variables of the innermost frame."""
     scopes = session.request("scopes", {"frameId": stop.frame.data.id})["scopes"]
     (reference,) = [scope["variablesReference"] for scope in scopes if scope["name"] == "Locals"]
     asked = [session.request("dataBreakpointInfo", {"variablesReference": reference, "name": name}) for name in names]
@@ -64,7 +64,7 @@ BACK = [
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_to_the_change_before(session: Session, watched: Fixture, call: int) -> None:
-    """Variables that are watched only at the end: reverse continue finds their earlier changes."""
+    """The variables are watched only at the end: reverse continue finds their earlier changes."""
     session.launch(watched, "end")
     stop = session.wait_for_stop("breakpoint", at="end")
     for _ in range(call - 1):
@@ -99,7 +99,7 @@ def test_to_the_change_before(session: Session, watched: Fixture, call: int) -> 
 
 
 def test_changes_in_kept_traces(session: Session, watched: Fixture) -> None:
-    """Data breakpoints stop in each call: in one that is traced, traced again, and served by what was kept."""
+    """Data breakpoints stop in each call: a compiled one, a replayed one, and one with a saved trace."""
     session.launch(watched, "second")
     stop = session.wait_for_stop("breakpoint", at="second")
     _watch(session, stop, "y", "items")
@@ -135,7 +135,7 @@ for number in range(2):
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_hit_counts_and_messages(session: Session, tmp_path: Path, call: int) -> None:
-    """A breakpoint with a hit count stops where it did; a message that was logged is not logged again."""
+    """A breakpoint with a hit count stops at the same hit; no message is logged twice."""
     (tmp_path / "program.py").write_text(RAISING.replace("range(2)", "range(3)"))
     fixture = Fixture(tmp_path / "program.py")
     with session.launching(fixture):

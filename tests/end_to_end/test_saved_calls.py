@@ -1,4 +1,4 @@
-"""A call that is saved at a stop is made again from its folder alone, in another process, with what it was given."""
+"""A call that is saved at a stop is replayed in another process from its folder alone, with the same arguments."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def program(tmp_path: Path) -> Fixture:
 def replayed(
     folder: Path, *options: str, standard_input: str | None = None, cwd: str | Path = "/"
 ) -> tuple[int, str, str]:
-    """Exit status, output and errors of ``dynamo-dap replay``."""
+    """Return exit status, output and errors of ``dynamo-dap replay``."""
     done = subprocess.run(
         [sys.executable, "-m", "dynamo_dap", "replay", *options, "--python", *zygote.python(), str(folder)],
         env={**os.environ, "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(folder.parent), "DYNAMO_DAP_RECORDS": ""},
@@ -119,7 +119,7 @@ def results(text: str, word: str = "result") -> list[str]:
 
 
 def test_calls_are_made_again_without_the_program(session: Session, program: Fixture, tmp_path: Path) -> None:
-    """At a stop in a trace, in a cached call, and after a graph break."""
+    """The calls are saved in a trace, in a cached call, and after a graph break."""
     first, second, broken = (tmp_path / name for name in ("first", "second", "broken"))
     session.launch(program, "last", "resumed")
     session.wait_for_stop("breakpoint", at="last")
@@ -211,7 +211,7 @@ torch.compile(Net(), backend="eager")(torch.ones(2))
 
 
 def test_a_call_is_found_by_the_name_that_reports_have(tmp_path: Path) -> None:
-    """A decorator's wrapper is compiled, and reports name what it wraps."""
+    """Dynamo compiles a decorator's wrapper, but reports name the wrapped function."""
     program = tmp_path / "program.py"
     program.write_text(DECORATED, encoding="utf-8")
     answer = recorded(program, tmp_path / "call", "--function", "Net.forward")
@@ -255,7 +255,7 @@ function(torch.ones(1))
 
 
 def test_a_call_of_the_programs_own_backend_is_made_again_with_it(tmp_path: Path) -> None:
-    """Without leave to name torch's wrapper around it."""
+    """The user need not allow the name of torch's wrapper around the backend."""
     path, folder = tmp_path / "program.py", tmp_path / "call"
     path.write_text(OWN_BACKEND)
     recorded(path, folder)
@@ -264,7 +264,7 @@ def test_a_call_of_the_programs_own_backend_is_made_again_with_it(tmp_path: Path
 
 
 def test_nothing_of_a_folder_runs_before_the_user_agrees(session: Session, tmp_path: Path) -> None:
-    """Then it is asked for no more, until something in the folder is another; and it is debugged in its own files."""
+    """The user agrees once, until the folder's content changes. The call is then debugged in the folder's files."""
     path, folder = tmp_path / "small.py", tmp_path / "call"
     path.write_text(SMALL)
     assert recorded(path, folder, "--function", "Doubles.forward")["function"] == "Doubles.forward"

@@ -1,4 +1,4 @@
-"""What the Variables pane shows of a paused trace."""
+"""The Variables pane of a paused trace."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_set_is_marked_and_refused_with_a_reason(session: Session
     for one in shown:
         hint = one.variable.presentation_hint
         assert hint is not None, one.name
-        # The sizes of a tensor can be set: to be symbols, or not to be.
+        # A tensor's sizes can be set to symbols or to numbers.
         assert ("readOnly" in (hint.attributes or ())) == (one.name != "shape"), one.name
     reference = stop.frame["Graph"].variable.variables_reference
     write = {"variablesReference": reference, "name": "z", "value": "x"}
@@ -108,7 +108,7 @@ def test_containers_are_trees(session: Session) -> None:
     assert "Account" in account.text
     assert account["balance"].text.startswith("12")
     assert "custom" in variables["settings"]["name"].text
-    # Nothing has looked into this part of the argument yet, and neither may the debugger.
+    # The program has not read this part of the argument yet, so the debugger must not read it either.
     assert "never" in str(_open_texts(variables["config"], 3))
     opened = stop.frame["Side Effects"].open(2)
     assert opened > 0

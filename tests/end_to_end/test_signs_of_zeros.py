@@ -1,4 +1,4 @@
-"""``dynamo-dap compare`` of results whose zeros have another sign: the same, but it says so."""
+"""``dynamo-dap compare`` takes zeros with different signs for the same, but reports them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ right(x)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program."""
+    """Write the program and return its path."""
     path = tmp_path_factory.mktemp("zeros") / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")
     return path
@@ -48,7 +48,7 @@ def _compared(path: Path, *options: str) -> str:
 
 
 def test_zeros_of_another_sign_are_counted(path: Path) -> None:
-    """The call counts as the same, and its verdict does not say that nothing differs."""
+    """The call counts as the same, but its verdict mentions the zeros."""
     lines = [line for line in _compared(path, "--json").splitlines() if line.startswith("{")]
     found = {body.function: body for body in (json.decode(line, type=ComparisonBody) for line in lines)}
     assert (found["negated"].same, found["negated"].zeros) == (True, 2)
@@ -57,5 +57,5 @@ def test_zeros_of_another_sign_are_counted(path: Path) -> None:
 
 
 def test_the_text_says_so(path: Path) -> None:
-    """One of the two calls has them."""
+    """One of the two calls has such zeros."""
     assert " ".join(_compared(path).split()).count("the signs of zeros differ") == 1

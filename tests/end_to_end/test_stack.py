@@ -22,7 +22,7 @@ def test_inlined_functions_then_the_compiled_one_then_the_callers(session: Sessi
     assert shown[3].name == "<module>"
     assert len(shown) == 4
     assert all(frame.path == FIXTURES / "basic.py" for frame in shown)
-    # The callers' own locals are real values.
+    # The callers have real values.
     main = shown[2]
     assert main["Locals"]["x"].text.startswith("Tensor f32[3, 4]")
     assert main.evaluate("y.requires_grad").text == "True"
@@ -55,7 +55,7 @@ def test_paging(session: Session) -> None:
         assert page.total_frames == total or len(page.stack_frames) == 3
         pages += page.stack_frames
     assert [(frame.id, frame.name) for frame in pages] == [(frame.id, frame.name) for frame in everything.stack_frames]
-    # With justMyCode off, torch's own frames are there, and marked as not the user's.
+    # With justMyCode off, the stack has torch's own frames, marked as not the user's.
     torch_frames = [frame for frame in everything.stack_frames if frame.source and "torch" in (frame.source.path or "")]
     assert all(frame.presentation_hint == "subtle" for frame in torch_frames)
     assert session.client.stack_trace(stop.thread_id, start=total + 5, levels=3).stack_frames == []
@@ -73,7 +73,7 @@ def test_modules_by_qualified_names(session: Session) -> None:
 
 
 def test_threads_stop_one_by_one(session: Session) -> None:
-    """One thread is paused in its trace; another that does not compile runs on."""
+    """One thread is paused in its trace; another one, which does not compile, continues to run."""
     session.launch("threads", "first", "second")
     stop = session.wait_for_stop("breakpoint")
     first_marker = stop.marker
@@ -82,7 +82,7 @@ def test_threads_stop_one_by_one(session: Session) -> None:
     assert "MainThread" in threads.values()
     assert threads[stop.thread_id] == f"worker-{first_marker}"
     assert stop.body.get("allThreadsStopped") is not True
-    # Each look from the paused thread finds that the other has counted on.
+    # In the paused thread, each look at the other thread's counter finds a higher value.
     caller = stop.frame_called(f"{first_marker}_worker")
     seen = int(caller.evaluate("len(counted)").text)
     for _ in range(3000):
@@ -105,7 +105,7 @@ def test_threads_of_torch_are_not_listed(session: Session, tmp_path: Path) -> No
     stop = session.wait_for_stop("breakpoint", at="done")
     running = stop.frame.evaluate("[thread.name for thread in threading.enumerate()]")
     listed = sorted(thread.name for thread in session.client.threads())
-    # The program's own pool, a thread that runs a module of torch's, and no thread of Inductor's pool.
+    # The list has the program's own pool and a thread that runs a torch module, but no thread of Inductor's pool.
     assert listed == ["MainThread", "linear", "mine_0"]
     assert "ThreadPoolExecutor-" in running.text
     assert session.run_to_end() == 0

@@ -15,7 +15,7 @@ def test_over_in_and_out_of_a_call(session: Session) -> None:
     session.next(at="call")
     session.step_in(at="in_helper")
     session.next(at="helper_return")
-    # Just after the call, whose result has to be stored yet.
+    # The step stops just after the call, before its result is stored.
     session.step_out(at="call")
     session.next(at="after_call")
     session.request("restart")
@@ -27,7 +27,7 @@ def test_over_in_and_out_of_a_call(session: Session) -> None:
     assert stop.frame["Locals"]["z"].text.startswith("Tensor f32[3, 4]")
     session.next(at="total")
     session.next(at="return")
-    # Nothing more is traced: on in ordinary Python, where the result of the call has to be stored yet.
+    # The trace has ended: the step stops in ordinary Python, before the result of the call is stored.
     session.next(at="eager_call")
     session.next(at="print")
     assert session.finish() == 0
@@ -35,7 +35,7 @@ def test_over_in_and_out_of_a_call(session: Session) -> None:
 
 
 def test_by_instruction(session: Session) -> None:
-    """``z = x + y`` is at least: load both, add, store. The value stack grows and shrinks on the way."""
+    """``z = x + y`` has at least these instructions: load both, add, store. The value stack grows and shrinks."""
     session.launch("basic", "first", "call")
     stop = session.wait_for_stop("breakpoint", at="first")
     depths = []
@@ -43,7 +43,7 @@ def test_by_instruction(session: Session) -> None:
         depths.append(_depth(stop))
         top = list(stop.frame["Value Stack"].texts().values())[-1:]
         stop = session.next("instruction")
-    # Python 3.13 and newer load both by one instruction.
+    # Python 3.13 and newer load both with one instruction.
     assert depths in ([0, 1, 2, 1], [0, 2, 1])
     assert top == ["Tensor f32[3, 4] cpu all 3, requires_grad"], "before STORE_FAST the sum lies on the stack"
     assert stop.marker == "branch"
@@ -51,7 +51,7 @@ def test_by_instruction(session: Session) -> None:
     while stop.marker == "call":
         stop = session.step_in("instruction")
     assert stop.frame.name == "scale"
-    # Python 3.11 and newer begin a function by an instruction (RESUME) on the line of its def.
+    # Python 3.11 and newer begin a function with an instruction (RESUME) on the line of its def.
     assert stop.frame.line == Fixture("basic").line("in_helper") - (sys.version_info >= (3, 11))
     assert stop.frame["Locals"].texts() == {"tensor": "Tensor f32[3, 4] cpu all 3, requires_grad", "factor": "2"}
     stop = session.step_out("instruction")
@@ -75,7 +75,7 @@ def test_a_loop_line_by_line(session: Session) -> None:
 def test_comprehensions_and_generators(session: Session) -> None:
     session.launch("control_flow", "list_comprehension", "generators_first", "inner")
     session.wait_for_stop("breakpoint", at="list_comprehension")
-    # A breakpoint left there would be hit again by each iteration, which runs on the same line.
+    # Each iteration runs on the same line, and would hit a breakpoint there again.
     session.set_breakpoints("control_flow", "generators_first", "inner")
     session.next(at="dict_comprehension")
     session.next(at="generator_expression")
@@ -146,7 +146,7 @@ def test_into_a_module_without_torch_in_between(session: Session) -> None:
     assert [frame.name for frame in stop.frames][:2] == ["Block.forward", "Model.forward"]
     assert stop.frame["Locals"]["hidden"].text.startswith("Tensor f32[3, 4]")
     session.next(at="block_linear")
-    # Into Linear, LayerNorm and relu: installed code, so the next line of the program's own is next.
+    # Linear, LayerNorm and relu are installed code, so a step in stops at the program's next line.
     session.step_in(at="block_return")
     stop = session.step_out(at="model_call")
     assert stop.frame.name == "Model.forward"
@@ -157,7 +157,7 @@ def test_into_a_module_without_torch_in_between(session: Session) -> None:
 
 
 def test_into_the_next_function_that_is_compiled(session: Session) -> None:
-    """Stepping past the end of a trace continues where the function was called; stepping in, in the next trace."""
+    """A step over the end of a trace stops at the call of the function; a step in stops in the next trace."""
     session.launch("control_flow", "comprehensions_return")
     session.wait_for_stop("breakpoint", at="comprehensions_return")
     session.next(at="call_comprehensions")
@@ -168,7 +168,7 @@ def test_into_the_next_function_that_is_compiled(session: Session) -> None:
 
 
 def test_into_the_next_function_that_is_compiled_without_eager_debugging(session: Session) -> None:
-    session.launch("control_flow", "comprehensions_return", eager=False)  # where nothing can stop in between
+    session.launch("control_flow", "comprehensions_return", eager=False)  # nothing can stop in between
     session.wait_for_stop("breakpoint", at="comprehensions_return")
     session.next(at="generators_first")
     assert session.run_to_end() == 0
@@ -190,12 +190,12 @@ def test_pause_and_continue(session: Session) -> None:
 
 
 def _depth(stop: Stop) -> int:
-    """How many values lie on the value stack."""
+    """Return the number of values on the value stack."""
     return len([name for name in stop.frame["Value Stack"].children if name[0].isdigit()])
 
 
 def _next_to(session: Session, marker: str) -> None:
-    """Step over to the marker; a ``with`` may be passed again, on its way out."""
+    """Step over to the marker; the steps may pass a ``with`` again at its exit."""
     stop = session.next()
     for _ in range(3):
         if stop.marker == marker:
@@ -228,7 +228,7 @@ print(model(torch.ones(2)).tolist())
 
 
 def test_a_step_before_a_breakpoint_that_was_reported_too_early(session: Session, tmp_path: Path) -> None:
-    """A graph break in the loop makes Dynamo skip ``model``; ``layer`` is traced anew, and the step ends at its start.
+    """A graph break in the loop makes Dynamo skip ``model`` and trace ``layer`` again; the step ends at its start.
 
     Without the step, the same execution of the breakpoint is not reported again.
     """

@@ -1,6 +1,6 @@
-"""A client as strict as one finds them gets through whole sessions: nothing is sent that DAP does not say.
+"""A very strict client can run whole sessions: the server sends only what DAP allows.
 
-See ``tests.client.strict_client`` for what it refuses. Everything runs with the default options, as strict clients give
+``tests.client.strict_client`` describes the client. The sessions have the default options, since strict clients give
 none; ``python`` only saves the import of torch.
 """
 
@@ -25,7 +25,7 @@ LISTENING = Fixture("listening")
 
 
 class Strict:
-    """A session of the strict client with a program, ``compiled_in_loop`` if nothing else is said."""
+    """A session of the strict client with a program, by default ``compiled_in_loop``."""
 
     def __init__(self, folder: Path) -> None:
         self.mark = uuid.uuid4().hex
@@ -35,7 +35,7 @@ class Strict:
         self.fixture = LOOP
 
     def begin(self, *places: str, says: dict[str, Any] | None = None, **options: Any) -> None:
-        """Launch or attach with breakpoints, one request after the other. ``says``: what the client can do."""
+        """Launch or attach with breakpoints, one request after the other. ``says`` has the client's capabilities."""
         self.client.request("initialize", {"adapterID": "dynamo", **(says or {})})
         if "connect" in options:
             self.client.request("attach", options)
@@ -54,7 +54,7 @@ class Strict:
         assert [one["verified"] for one in body["breakpoints"]] == [True] * len(places)
 
     def stop(self) -> tuple[str | None, dict[str, str]]:
-        """Wait for a stop, and look as an editor does; return the marker where it is, and the locals."""
+        """Wait for a stop, and request what an editor requests; return the stop's marker, and the locals."""
         stopped = self.client.event("stopped")
         self.thread = stopped["threadId"]
         assert self.thread in [one["id"] for one in self.client.request("threads")["threads"]]
@@ -66,7 +66,7 @@ class Strict:
         return marker, {one["name"]: one["value"] for one in variables["variables"]}
 
     def go(self, command: str) -> tuple[str | None, dict[str, str]]:
-        """Continue, by a step or ``continue``, and wait for the next stop."""
+        """Continue with a step or ``continue``, and wait for the next stop."""
         self.client.request(command, {"threadId": self.thread})
         return self.stop()
 
@@ -84,7 +84,7 @@ class Strict:
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Strict]:
-    """The client; nothing may be left of what it started."""
+    """Make the client; afterwards no process that it started may be left."""
     made = Strict(tmp_path)
     yield made
     made.client.end()
@@ -94,9 +94,7 @@ def strict(tmp_path: Path) -> Iterator[Strict]:
 
 
 def test_a_session_through_eager_compile_time_and_run_time_stops(strict: Strict) -> None:
-    strict.begin(
-        "call", "fn2", cachedCalls="generated"
-    )  # so that the step into the second call is one into generated code
+    strict.begin("call", "fn2", cachedCalls="generated")  # so that a step into the second call stops in generated code
     marker, names = strict.stop()
     assert (marker, names["a"]) == ("call", "0")
     marker, names = strict.go("continue")
@@ -119,7 +117,7 @@ def test_a_session_through_eager_compile_time_and_run_time_stops(strict: Strict)
 
 
 def test_a_program_in_the_clients_terminal(strict: Strict) -> None:
-    # Not the default console: so the server asks something of the client, whose responses have no "seq".
+    # With this console the server sends a request to the client, whose responses have no "seq".
     strict.begin(
         "fn2", says={"supportsRunInTerminalRequest": True}, console="integratedTerminal", python=zygote.python()
     )

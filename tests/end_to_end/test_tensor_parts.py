@@ -44,7 +44,7 @@ def program(tmp_path: Path) -> Fixture:
 
 
 def look(session: Session, frame: Frame, name: str, **wanted: Any) -> dict[str, Any]:
-    """Look at a local variable as a client does: by the reference of its children."""
+    """Look at a local variable as a client does, by the reference of its children."""
     return by_reference(session, frame["Locals"][name], **wanted)
 
 
@@ -70,7 +70,7 @@ def expected(x: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def assert_is(session: Session, tree: Tree, tensor: torch.Tensor, index: int) -> None:
-    """Look at every part of a tensor of three dimensions, and compare with what it has to be."""
+    """Look at every part of a three-dimensional tensor, and compare it with the expected one."""
     page = by_reference(session, tree, selection=[index, None, None], startRow=1, rowCount=2, columnCount=3)
     assert page["shape"] == [*tensor.shape]
     torch.testing.assert_close(torch.tensor(numbers(page)), tensor[index, 1:3, :3])
@@ -126,7 +126,7 @@ def test_the_value_of_a_tensor_is_its_first_child(session: Session, program: Fix
 
 
 def test_a_tensor_in_generated_code(session: Session, program: Fixture) -> None:
-    # So that a step into the second call is one into generated code.
+    # With this option a step into the second call stops in generated code.
     session.launch(program, "eager", cachedCalls="generated")
     session.wait_for_stop("breakpoint", at="eager")
     session.resume("next")
@@ -355,7 +355,7 @@ def test_inside_transforms_the_data_is_shown_and_wrappers_name_their_parts(sessi
 def test_statistics_of_every_element_and_of_the_beginning_of_too_many(session: Session, program: Fixture) -> None:
     session.launch(program, "eager")
     frame = session.wait_for_stop("breakpoint", at="eager").frame
-    # In pieces of rows, and, where a row is too much for one piece, in pieces of rows of rows.
+    # The statistics are computed in pieces of rows, or in pieces of a row if a row is too large.
     for shape, order in (((5, 1000, 1000), ""), ((2, 2_500_000), ""), ((1000, 5000), ".T")):
         size = 5_000_000
         made = f"torch.arange({size}, dtype=torch.float64).reshape({shape}){order}"

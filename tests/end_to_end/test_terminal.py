@@ -31,7 +31,7 @@ COMPILE_TIME = ["--mode", "compile-time", "--no-eager"]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a debugger whose processes must all be gone afterwards."""
+    """Return the environment of a debugger whose processes must all end with the test."""
     mark = uuid.uuid4().hex
     yield {**os.environ, processes.MARK: mark, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "150"}
     left = processes.wait_until_gone(mark, 15)
@@ -54,12 +54,12 @@ def run(arguments: Sequence[str], environment: dict[str, str], typed: str = "") 
 
 
 def commands(*lines: str) -> list[str]:
-    """Command line options that give these commands."""
+    """Return the command line options for these commands."""
     return [part for line in lines for part in ("--command", line)]
 
 
 def in_order(text: str, *parts: str) -> None:
-    """Every part is in the text, after the one before."""
+    """Check that the text contains every part, in this order."""
     position = 0
     for part in parts:
         found = text.find(part, position)
@@ -82,7 +82,7 @@ stops(Owner())
 
 
 def test_control_characters_of_values_names_and_errors_are_visible(environment: dict[str, str], tmp_path: Path) -> None:
-    """What the program itself prints stays its own."""
+    """The program's own output is not changed."""
     program = tmp_path / "hostile.py"
     program.write_text(HOSTILE)
     inspected = commands("locals", "expand value", "print value", "print str(1/0) + value", "where")
@@ -272,27 +272,27 @@ run(4 if sys.argv[1] == "traced" else 2)
 def test_an_uncaught_exception_stops(
     argument: str, where: list[str], looks: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """In ordinary Python and in a trace; the program then ends as it would have."""
+    """The exception is in ordinary Python or in a trace; the program then ends as without a debugger."""
     program = tmp_path / "crash.py"
     program.write_text(CRASH)
     ran = run([str(program), *commands("continue", *looks, "continue"), "--", argument], environment)
     in_order(ran.stdout, *where, "uncaught exception", looks[0], "\n2\n", "(dynamo) continue", "Traceback (most")
     assert ran.stdout.count("uncaught exception") == 1
     assert ran.returncode == 1
-    # Without a further command the program's end is its own, too.
+    # Without a further command, the program also ends as without a debugger.
     ran = run([str(program), *commands("continue"), "--", argument], environment)
     in_order(ran.stdout, "uncaught exception", "Traceback (most")
     assert ran.returncode == 1
 
 
-# The pseudo terminal becomes the one whose Ctrl-C reaches the command.
+# Makes the pseudo terminal the controlling one, so that its Ctrl-C reaches the command.
 _TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
 
 
 class Terminal:
-    """A pseudo terminal with the debugger in it."""
+    """A pseudo terminal in which the debugger runs."""
 
     def __init__(self, arguments: Sequence[str], environment: dict[str, str], *, rows: int | None = None) -> None:
         self._master, follower = pty.openpty()
@@ -311,11 +311,11 @@ class Terminal:
         self.text = ""
 
     def type(self, text: str) -> None:
-        """Press keys."""
+        """Type a text."""
         os.write(self._master, text.encode())
 
     def wait_for(self, text: str, deadline: float = 60.0) -> None:
-        """Wait until ``text`` has appeared, colours aside, after what was waited for before."""
+        """Wait until ``text`` appears, without colours, after the text of the wait before."""
         until = time.monotonic() + deadline
         while text not in self.text:
             assert time.monotonic() < until, f"no {text!r} in:\n{self.text}"
@@ -326,7 +326,7 @@ class Terminal:
         self.text = self.text[self.text.index(text) + len(text) :]
 
     def close(self) -> int:
-        """Wait for the end."""
+        """Wait until the debugger ends, and return its exit status."""
         try:
             return self.process.wait(DEADLINE)
         finally:
@@ -370,7 +370,7 @@ def test_a_long_compile_is_shown(environment: dict[str, str], tmp_path: Path) ->
 
 
 def test_keys_of_a_person(environment: dict[str, str], tmp_path: Path) -> None:
-    """What only a terminal has: a pasted block, completion, a question before all breakpoints go, pages."""
+    """Only a terminal has these: a pasted block, completion, a question before all breakpoints are removed, pages."""
     program = tmp_path / "program.py"
     program.write_text("words = ['word'] * 90\ndef function(first):\n    return first\nprint(function(words))\n")
     terminal = Terminal([str(program), f"--break={program}:3"], environment, rows=24)
@@ -420,7 +420,7 @@ def test_keys_of_a_person(environment: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN], ids=["usual", "ignored"])
 def test_ctrl_c_pauses_the_program(environment: dict[str, str], inherited: signal.Handlers) -> None:
-    """Also when it is started by a shell that has it ignore Ctrl-C, as one in the background does."""
+    """This also works if the shell started the debugger in the background, where it ignores Ctrl-C."""
     before = signal.signal(signal.SIGINT, inherited)
     try:
         terminal = Terminal(["fixtures/endings/runs_on.py", *COMPILE_TIME], environment)
@@ -443,7 +443,7 @@ def test_generated_code_is_patched(environment: dict[str, str]) -> None:
     store = f"fixtures/patched_code.py:{Fixture('patched_code').line('store')}"
     arguments = [
         "fixtures/patched_code.py",
-        *("--mode", "run-time"),  # the terminal sets breakpoints without a mode, which also stop in replays
+        *("--mode", "run-time"),  # without a mode, the breakpoint would also stop in replays
         f"--break={store}",
         *commands("listing instructions"),
     ]
@@ -564,11 +564,11 @@ def test_show_a_tensor_of_a_trace(environment: dict[str, str]) -> None:
 
 
 def test_options_are_set_at_the_prompt(environment: dict[str, str]) -> None:
-    """Before the program starts, while it is stopped, and wrong ones."""
+    """They are set before the program starts and while it is stopped; wrong ones are refused."""
     line = Fixture("settings").line("call")
     ran = run(
         [
-            *("--python", sys.executable),  # which imports Dynamo while it is debugged
+            *("--python", sys.executable),  # this Python imports Dynamo while the program is debugged
             "fixtures/settings.py",
             *commands("set stance eager_on_recompile", f"break fixtures/settings.py:{line}", "continue", "continue"),
             *commands("set stance", "set stance sometimes", "set backend aot_eagle", "set stance null", "continue"),
@@ -590,7 +590,7 @@ def test_options_are_set_at_the_prompt(environment: dict[str, str]) -> None:
 
 
 def test_what_if(environment: dict[str, str], tmp_path: Path) -> None:
-    """A variable is set, another line gone to, the graphs compared; a call runs the result."""
+    """The user sets a variable, goes to another line, and compares the graphs; a call runs the result."""
     program = tmp_path / "program.py"
     lines = [
         "import torch",
@@ -671,7 +671,7 @@ def test_cache_entries_at_the_prompt(environment: dict[str, str]) -> None:
 
 
 def test_compare_at_the_prompt(environment: dict[str, str], tmp_path: Path) -> None:
-    """Before a call differs, and at the stop of one that does."""
+    """The command is used before a call differs, and at the stop of a call that differs."""
     program = tmp_path / "program.py"
     lines = [
         "import torch",
@@ -753,7 +753,7 @@ def test_counts_ranges_containers_and_what_prints(environment: dict[str, str], t
         "reads.py:7",
         "(dynamo) step 2",
         "(dynamo) up",
-        "CALL",  # the listing is one of instructions in the second run, too
+        "CALL",  # the second run also lists instructions
         "hello World",
         "exit code 0",
     )

@@ -1,4 +1,4 @@
-"""Time travel: a held trace is gone back in, by every kind of step, and continues as if nobody had looked."""
+"""Time travel: every kind of step goes back in a held trace, which then continues as if nobody had looked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMPARED = ("Locals", "Value Stack", "Graph", "Guards", "Side Effects")
 
 
 def _state(stop: Stop) -> dict[str, object]:
-    """Return what is shown of the trace, to depth 2, and where it stands."""
+    """Return the scopes of the trace, to depth 2, and its position."""
     state: dict[str, object] = {"frames": [(frame.name, frame.line) for frame in stop.frames]}
     for name, scope in stop.frame.scopes.items():
         if name in _COMPARED:
@@ -26,7 +26,7 @@ def _state(stop: Stop) -> dict[str, object]:
 
 
 def _lines(fixture: Fixture) -> list[int]:
-    """Return the lines of the program's functions that begin a statement, but for ``main``."""
+    """Return the lines that begin a statement in the program's functions except ``main``."""
     return sorted(
         {node.lineno for function in _functions(fixture) for node in ast.walk(function) if _is_statement(node)}
     )
@@ -60,7 +60,7 @@ WALKED = (
 
 
 def _source(program: str, name: str) -> str:
-    """Return the statement of the module that the function is in, which has what it takes from around it."""
+    """Return the module's top-level statement that contains the function and its surroundings."""
     text = Fixture(program).path.read_text()
     line = next(each.lineno for each in _functions(Fixture(program)) if each.name == name)
     around = [each for each in ast.parse(text).body if each.lineno <= line]
@@ -72,9 +72,9 @@ _SAMPLE = sample({" ".join(each): _source(*each) for each in WALKED})
 
 @pytest.mark.parametrize(("program", "function"), [each for each in WALKED if " ".join(each) in _SAMPLE])
 def test_back_to_every_line_and_forward_again(session: Session, program: str, function: str) -> None:
-    """The state at each position is the one when it was first visited, and the look has no effect.
+    """The state at each position is the same as at its first visit, and looking has no effect.
 
-    In functions that have every construct together; ``make walks`` takes them all.
+    The functions together have every construct; ``make walks`` runs all functions.
     """
     fixture = Fixture(program)
     end = _end(fixture, function)
@@ -108,7 +108,7 @@ def _compare(number: int, expected: Mapping[str, object], found: Mapping[str, ob
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_forward_from_an_earlier_snapshot_continues_over_the_present(session: Session, call: int) -> None:
-    """A step over a call ends behind it, and continue at the next breakpoint: neither where the thread was held."""
+    """A step over a call stops after it, and continue at the next breakpoint, not where the thread was held."""
     session.launch("basic", "call")
     session.wait_for_stop("breakpoint", at="call")
     if call == 2:
@@ -179,7 +179,7 @@ def _run_back(session: Session, stop: Stop, name: str, to: str) -> Stop:
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_where_something_came_from(session: Session, origins: Fixture, call: int) -> None:
-    """In the call that Dynamo traces, in the one that is traced again, and in one that its trace is kept for."""
+    """The calls are compiled, replayed, and shown from a saved trace."""
     session.launch(origins, "end")
     stop = session.wait_for_stop("breakpoint", at="end")
     for _ in range(call - 1):
@@ -265,7 +265,7 @@ function(torch.ones(3))
 
 
 def test_the_timeline_of_a_long_loop(session: Session, tmp_path: Path) -> None:
-    """It is known within the time that the client waits for an answer: the work grows with the loop, not its square."""
+    """The answer comes before the client's timeout: the work is linear in the length of the loop, not quadratic."""
     (tmp_path / "program.py").write_text(LONG)
     fixture = Fixture(tmp_path / "program.py")
     session.launch(fixture, "end")
@@ -306,15 +306,15 @@ print("done")
 
 
 def _instruction(stop: Stop) -> dict[str, str]:
-    """Return what two calls have in common at an instruction."""
+    """Return the part of the state that two calls share at an instruction."""
     state = {**_state(stop), "instruction": stop.frame.data.instruction_pointer_reference}
-    del state["Guards"]  # they name what Dynamo makes for each trace
+    del state["Guards"]  # guards contain names that Dynamo makes for each trace
     return {name: repr(value) for name, value in state.items()}
 
 
 @pytest.mark.parametrize(("forward_in", "back_in"), [(2, 1), (1, 2), (1, 3)])
 def test_by_instruction(session: Session, tmp_path: Path, forward_in: int, back_in: int) -> None:
-    """Steps back stop at every instruction that steps forward stop at, in a call that was not stepped through."""
+    """Steps back stop at the same instructions as steps forward, in a call that was not stepped through."""
     (tmp_path / "program.py").write_text(BY_INSTRUCTION)
     fixture = Fixture(tmp_path / "program.py")
     session.launch(fixture, "total", "end")

@@ -1,4 +1,4 @@
-"""The options that tell torch what to do: at launch, changed while the program is stopped, and when they are wrong."""
+"""The options for torch: set at launch, changed while the program is stopped, and with wrong values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import NewSession
 
 
 def _console(session: Session, line: str) -> str:
-    """Return what the debug console answers to a line."""
+    """Return the debug console's answer to a line."""
     return str(session.request("evaluate", {"expression": line, "context": "repl"})["result"])
 
 
@@ -25,7 +25,7 @@ def _recorded(session: Session) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_only_the_chosen_functions_are_compiled(session: Session) -> None:
-    """In every call; and when the choice changes, what was compiled before runs as Python."""
+    """This holds for every call; if the choice changes, functions compiled before run as Python."""
     session.launch("settings", "call", "end", compileOnly=["scaled"])
     session.wait_for_stop("breakpoint", at="call")
     session.continue_to_stop(at="call")
@@ -64,7 +64,7 @@ def test_a_call_runs_as_python_instead_of_being_recompiled(session: Session) -> 
 
 
 def test_a_stance_changes_while_the_program_is_stopped(session: Session) -> None:
-    """From running all as Python to compiling, in ordinary Python and from a client's own request."""
+    """It changes from running everything as Python to compiling, in ordinary Python, and by a client's request."""
     session.launch("settings", "call", "end", stance="force_eager")
     session.wait_for_stop("breakpoint", at="call")
     session.continue_to_stop(at="call")
@@ -100,7 +100,7 @@ def test_torchs_logs_come_to_the_console_with_the_users_line(session: Session) -
 
 
 def test_what_is_given_at_launch_is_in_force_when_the_program_imports_torch(session: Session) -> None:
-    """In a process that has not imported torch before, as users start it."""
+    """The process has not imported torch before, as when users start it."""
     session.launch(
         "settings",
         "end",
@@ -160,7 +160,7 @@ def test_settings_of_torch_hold_in_every_thread_and_over_the_programs(session: S
 def test_what_torch_does_not_know_is_reported_with_what_it_may_have_meant(
     session: Session, options: dict[str, Any], said: str
 ) -> None:
-    """The program runs on; torch is asked when the program imports it."""
+    """The program continues; the names are checked when it imports torch."""
     session.launch("settings", **options)
     assert session.wait_for_exit() == 0
     assert said in session.output("important")
@@ -209,7 +209,7 @@ def test_a_wrong_value_in_the_console_changes_nothing(session: Session) -> None:
 
 
 def test_a_fresh_cache_is_used_and_removed(new_session: NewSession, tmp_path: Path) -> None:
-    """What is compiled goes into a folder of its own, and neither into nor out of the user's."""
+    """Compiled code is written to a new folder; the user's cache is neither read nor written."""
     folder = tmp_path / "cache"
     session = new_session(environment={"TORCHINDUCTOR_CACHE_DIR": str(folder)})
     session.launch("settings", "end", cache="fresh", backend="inductor")

@@ -61,7 +61,7 @@ def _finish(session: Session, fixture: Fixture) -> None:
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_back_over_graph_breaks(session: Session, breaking: Fixture, call: int) -> None:
-    """In the call that Dynamo traces, in the one that is traced again, and in one that its traces are kept for."""
+    """The calls are compiled, replayed, and shown from saved traces."""
     session.launch(breaking, "after", "end")
     stop = session.wait_for_stop("breakpoint", at="after")
     for _ in range(call - 1):
@@ -91,7 +91,7 @@ def test_back_over_graph_breaks(session: Session, breaking: Fixture, call: int) 
             assert stop.frame.evaluate("len(items)").text == "1"
             assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[3]")
     assert stop.frame.evaluate("len(items)").text == "0"
-    # The program has written to the tensor since: its earlier content is unknown.
+    # The program has changed the tensor in place since: its earlier content is unknown.
     refused = stop.frame.refusal("x.sum().item()")
     # Torch 2.15 drops the inputs of an abandoned attempt.
     assert "changed in place since" in refused or "no longer exists" in refused
@@ -131,7 +131,7 @@ def _cached_call_has_a_timeline(session: Session, breaking: Fixture, stop: Stop)
 
 
 def test_the_timeline_has_breaks_and_attempts(session: Session, breaking: Fixture) -> None:
-    """And nothing that was gone back to holds what the program was given."""
+    """After steps back, no snapshot keeps the program's arguments alive."""
     breaking.path.write_text(BREAKING + LETTING_GO)
     session.launch(breaking, "end")
     stop = session.wait_for_stop("breakpoint", at="end")
@@ -196,7 +196,7 @@ def branching(tmp_path: Path) -> Fixture:
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_back_over_branches_on_data(session: Session, branching: Fixture, call: int) -> None:
-    """Dynamo leaves nothing of the trace before one: the call that is compiled is replayed for that."""
+    """Dynamo keeps no state of the trace before such a branch, so the compiled call is replayed."""
     session.launch(branching, "then", "double")
     stop = session.wait_for_stop("breakpoint", at="then")
     if call == 2:
@@ -223,7 +223,7 @@ def test_back_over_branches_on_data(session: Session, branching: Fixture, call: 
         if place == "write":
             assert stop.frame.evaluate("[each - 1 for each in y.tolist()]").text == drawn
     assert "y" not in stop.frame["Locals"]
-    # The program has written to the tensor since.
+    # The program has changed the tensor in place since.
     assert "changed in place since" in stop.frame.refusal("x.sum().item()")
     session.resume("stepBack")
     assert "the beginning of the trace" in (session.wait_for_stop("step", at="first").description or "")
@@ -240,7 +240,7 @@ def test_back_over_branches_on_data(session: Session, branching: Fixture, call: 
 
 
 def test_back_from_a_branch_that_was_not_taken_before(session: Session, branching: Fixture) -> None:
-    """The cache serves the part before it, and the part behind is compiled; then the cache serves both."""
+    """The part before the branch is a cache hit, and the part after it is compiled; then both are cache hits."""
     branching.path.write_text(BRANCHING + LETTING_GO)
     session.launch(branching, "else")
     for call in (3, 4):
@@ -258,13 +258,13 @@ def test_back_from_a_branch_that_was_not_taken_before(session: Session, branchin
         session.next(at="branch")
         if call == 3:
             session.continue_to_stop(at="else")
-    # Forward from an earlier state, after the breakpoints were removed: nothing stops, nor does the present.
+    # Continue from an earlier state, after the breakpoints were removed: the thread stops nowhere.
     session.set_breakpoints(branching)
     _finish(session, branching)
 
 
 def test_back_over_a_break_before_a_branch_on_data(session: Session, branching: Fixture) -> None:
-    """Of the part before the first break the attempt is kept that ended there, of the next one nothing is."""
+    """The attempt that ended at the first break is kept; nothing is kept of the part before the branch."""
     text = BRANCHING.replace("    items.append(y)", "    print('broken')  #@print\n    items.append(y)", 1)
     branching.path.write_text(text + LETTING_GO)
     session.launch(branching, "double")
@@ -285,7 +285,7 @@ def test_back_over_a_break_before_a_branch_on_data(session: Session, branching: 
 
 
 def test_a_branch_on_data_in_an_inlined_function(session: Session, branching: Fixture) -> None:
-    """Dynamo breaks the graph at the call: what is called is compiled by itself, and its past begins there."""
+    """Dynamo breaks the graph at the call and compiles the called function separately: its history begins there."""
     session.launch(branching, "raised", "end")
     session.wait_for_stop("breakpoint", at="raised")
     session.resume("stepBack")

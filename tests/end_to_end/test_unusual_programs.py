@@ -1,7 +1,7 @@
-"""Programs that do what few programs do: they end, print and fail as under the plain interpreter.
+"""Unusual programs end, print and fail as under the plain interpreter.
 
-Each runs twice: by the interpreter, and in a session with the default options and a breakpoint that it never reaches,
-so that debugpy traces it. None imports torch.
+Each runs twice: in the plain interpreter, and in a session with the default options. There a breakpoint that the
+program never reaches makes debugpy trace it. No program imports torch.
 """
 
 from __future__ import annotations
@@ -461,8 +461,8 @@ def _dedented(text: str) -> str:
 
 
 def _seen(text: str) -> list[str]:
-    """Return the lines without what differs between any two runs: addresses and times."""
-    # eventlet counts the locks that it cannot replace, and the debugger has some.
+    """Return the lines without addresses and times, which differ between any two runs."""
+    # eventlet prints the number of locks that it cannot replace; the debugger adds some.
     lines = [line for line in text.splitlines() if "were not greened" not in line]
     return [_VARIES.sub("", line).rstrip() for line in lines]
 

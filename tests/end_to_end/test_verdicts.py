@@ -62,7 +62,7 @@ def test_what_a_comparison_left_out_is_listed() -> None:
 
 
 def test_inf_in_eager_alone_is_said() -> None:
-    """A compiled result that float64 confirms is right, but eager's Inf is not concealed."""
+    """A compiled result that float64 confirms is right, but the verdict mentions eager's Inf."""
     need_inductor("functions that round otherwise")
     _, calls = compared("rounding.py")
     found = next(each for each in calls if each["function"] == "overflow_in_half")
@@ -94,7 +94,7 @@ few(torch.tensor([1.3, 0.7, 2.1]).bfloat16())
 
 
 def test_what_rounding_may_conceal_is_not_called_the_same(tmp_path: Path) -> None:
-    """Three elements that are off by one step to one side prove nothing, and both errors are printed."""
+    """Three elements that are off by one step in one direction prove nothing; both errors are printed."""
     run = _compared_in_text(tmp_path, WITHIN_ROUNDING)
     assert "Within rounding" in run.stdout, run.stderr
     assert "bfloat16 rounding: 0.5 %, eager 0.062 %" in run.stdout
@@ -124,7 +124,7 @@ for backend in (of_ties(12), of_ties(7), of_ties(200), "inductor"):
 
 
 def test_an_index_that_rounding_decides_is_one_of_the_ties(tmp_path: Path) -> None:
-    """Any other index differs, and the same result says what rounding has decided."""
+    """An index of a tie counts as the same, with a note on rounding; any other index differs."""
     program = tmp_path / "ties.py"
     program.write_text(TIES, encoding="utf-8")
     status, calls = compared(str(program))
@@ -189,7 +189,7 @@ for function in (rounded, equal):
 
 
 def test_a_graph_that_has_no_float64_says_so(tmp_path: Path) -> None:
-    """A result that is not equal is then judged by its scale; the gradients of the operator's input are compared."""
+    """An unequal result is then judged by its scale; gradients of the operator's input are compared."""
     program = tmp_path / "in_float32.py"
     program.write_text(ONLY_IN_FLOAT32, encoding="utf-8")
     _, calls = compared(str(program))
@@ -202,7 +202,7 @@ def test_a_graph_that_has_no_float64_says_so(tmp_path: Path) -> None:
 
 
 def test_a_compile_that_is_not_valid_is_named() -> None:
-    """The verdict names the value that no guard checks, not the backend."""
+    """The verdict names the unguarded value as the cause, not the backend."""
     _, calls = compared("defects.py")
     first, second = (each for each in calls if each["function"] == "Switched.forward")
     assert first["same"]
@@ -212,7 +212,7 @@ def test_a_compile_that_is_not_valid_is_named() -> None:
 
 
 def test_gradients_are_compared_in_the_programs_own_backward_pass() -> None:
-    """A training program's verdict rests on its backward pass; what has none says so."""
+    """The verdict on a training program includes its backward pass; without one, the verdict says so."""
     _, calls = compared("training.py")
     through = [each for each in calls if "the program's backward pass" in each.get("evidence", ())]
     others = [each for each in calls if each not in through]
@@ -240,7 +240,7 @@ for _ in range(2):
 
 
 def test_a_wrong_step_of_an_optimizer_is_the_backends(tmp_path: Path) -> None:
-    """Its graph owns the parameters and the optimizer's state, and returns nothing. A right step is the same."""
+    """The graph owns the parameters and the optimizer's state, and returns nothing. A correct step is the same."""
     program, right = tmp_path / "training.py", tmp_path / "right.py"
     program.write_text(OPTIMIZER, encoding="utf-8")
     right.write_text(OPTIMIZER.replace("backend=wrong", "backend='eager'"), encoding="utf-8")
@@ -330,7 +330,7 @@ jagged(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 3)], layout=t
 
 
 def test_memory_sizes_and_jagged_results(tmp_path: Path) -> None:
-    """The first wrong write or operation is named, sizes may depend on data, and jagged results are the backend's."""
+    """The verdict names the first wrong write or operation; it covers sizes that depend on data, and jagged results."""
     program = tmp_path / "layers.py"
     program.write_text(MEMORY_AND_SIZES, encoding="utf-8")
     wrong = [line for line, text in enumerate(MEMORY_AND_SIZES.splitlines(), start=1) if text.endswith("# wrong")]
@@ -407,7 +407,7 @@ for dtype in (torch.float32, torch.bfloat16):
 
 
 def test_a_wrong_result_that_later_lines_overwrite(tmp_path: Path) -> None:
-    """The line that makes it is named, not the line that overwrites it."""
+    """The verdict names the line that makes the wrong result, not the line that overwrites it."""
     program = tmp_path / "in_place.py"
     program.write_text(OVERWRITTEN, encoding="utf-8")
     wrong = [line for line, text in enumerate(OVERWRITTEN.splitlines(), start=1) if text.endswith("# wrong")]
@@ -493,7 +493,7 @@ for function in (chain, a_row, assigned, a_layer, right):
 
 
 def test_a_wrong_gradient_of_what_later_lines_overwrite(tmp_path: Path) -> None:
-    """The line whose backward is wrong is named, not the line before the first one that writes in place."""
+    """The verdict names the line whose backward is wrong, not the line before the first in-place write."""
     program = tmp_path / "gradients.py"
     program.write_text(GRADIENTS_IN_PLACE, encoding="utf-8")
     wrong = [line for line, text in enumerate(GRADIENTS_IN_PLACE.splitlines(), start=1) if text.endswith("# wrong")]
@@ -527,7 +527,7 @@ print(torch._C._autograd._saved_tensors_hooks_is_enabled())
 
 
 def test_a_failed_comparison_closes_the_transforms(tmp_path: Path) -> None:
-    """If a graph raises inside ``torch.func`` during a comparison, the program finds no transform open after it."""
+    """If a graph raises inside ``torch.func`` during a comparison, no transform stays open in the program."""
     program = tmp_path / "slopes.py"
     program.write_text(LEFT_OPEN, encoding="utf-8")
     words = [*own_command(), "compare", str(program)]

@@ -1,4 +1,4 @@
-"""What if: a held trace continues with something changed in it, and the program with what it would have done."""
+"""What if: a held trace continues with a change, while the program itself continues unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print("done")
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the program prints by itself."""
+    """Return the program's output without a debugger."""
     path = tmp_path_factory.mktemp("plain") / "program.py"
     path.write_text(PROGRAM)
     return alone(path).stdout
@@ -54,7 +54,7 @@ def program(tmp_path: Path) -> Fixture:
 
 
 def _reach(session: Session, program: Fixture, at: str, call: int) -> Stop:
-    """Stop in a call: the one that Dynamo compiles, the one that is traced again, one whose trace is kept."""
+    """Stop in a call: the compiled one, the replayed one, or one with a saved trace."""
     session.launch(program, at)
     stop = session.wait_for_stop("breakpoint", at=at)
     for _ in range(call - 1):
@@ -94,7 +94,7 @@ def _goto(session: Session, stop: Stop, line: int) -> None:
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_what_was_is_changed_and_gone_back_in(session: Session, program: Fixture, printed: str, call: int) -> None:
-    """A change after a step back, steps back in the changed trace, and a second change there."""
+    """The test changes a value after a step back, steps back in the changed trace, and changes it again."""
     stop = _reach(session, program, "cosine", call)
     session.resume("stepBack")
     session.wait_for_stop("step", at="branch")
@@ -118,7 +118,7 @@ def test_what_was_is_changed_and_gone_back_in(session: Session, program: Fixture
     stop = session.next(at="loop")
     assert _number(stop, "total.max().item()") == pytest.approx(math.sin(7))
     for later in range(call, 3):
-        # The call itself continues without stops: it is the next one that stops.
+        # The call itself continues without stops; the next call stops.
         stop = session.continue_to_stop(at="cosine")
         assert _number(stop, "total.max().item()") == later + 1
     assert session.finish() == 0
@@ -127,7 +127,7 @@ def test_what_was_is_changed_and_gone_back_in(session: Session, program: Fixture
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_goto(session: Session, program: Fixture, printed: str, call: int) -> None:
-    """To the other branch, back to a line before, and not into a block."""
+    """Go to the other branch and back to an earlier line; going into a block is refused."""
     stop = _reach(session, program, "cosine", call)
     _goto(session, stop, program.line("sine"))
     stop = session.wait_for_stop("goto", at="sine")
@@ -149,7 +149,7 @@ def test_goto(session: Session, program: Fixture, printed: str, call: int) -> No
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_what_cannot_be_changed(session: Session, program: Fixture, printed: str, call: int) -> None:
-    """The thread stays where it was, with what was changed before."""
+    """The thread stays at its place, with the earlier changes."""
     stop = _reach(session, program, "call", call)
     for value, why in (("missing + 1", "missing"), ("1 +", "not valid Python"), ("dynamic(1)", "no symbols")):
         reference = stop.frame["Locals"].variable.variables_reference
@@ -243,7 +243,7 @@ for _ in range(2):
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_graphs_are_compared_after_a_reset(session: Session, tmp_path: Path, call: int) -> None:
-    """Torch gives the id 0/0 again: the graph of the other function that had it is not meant."""
+    """Torch uses the id 0/0 again; the graph of the earlier function with this id must not be used."""
     path = tmp_path / "program.py"
     path.write_text(AFTER_RESET)
     program = Fixture(path)
@@ -259,7 +259,7 @@ def test_graphs_are_compared_after_a_reset(session: Session, tmp_path: Path, cal
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_kept_for_one_call(session: Session, program: Fixture, printed: str, call: int) -> None:
-    """The call runs what the user made of it, compiled now or served by the cache; the others what the program says."""
+    """The call, compiled or cached, runs the changed graph; other calls run the program's own code."""
     stop = _reach(session, program, "branch", call)
     assert "this trace was not changed" in session.refusal("dynamoKeep", {"threadId": stop.thread_id})
     _set(session, stop, "rate", "5")
@@ -295,7 +295,7 @@ for number in range(3):
 
 
 def test_keeping_what_the_cache_entry_cannot_run(session: Session, tmp_path: Path) -> None:
-    """A cached call's code runs already: only its graph can be another, in front of a graph break and behind it."""
+    """A cached call's code is running already, so only its graph can be replaced, before and after a graph break."""
     (tmp_path / "program.py").write_text(AROUND)
     fixture = Fixture(tmp_path / "program.py")
     session.launch(fixture, "append", "total", "end")
@@ -336,7 +336,7 @@ def test_keeping_what_the_cache_entry_cannot_run(session: Session, tmp_path: Pat
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_sizes(session: Session, program: Fixture, printed: str, call: int) -> None:
-    """A symbol instead of a number, and a number instead of the symbol."""
+    """A number becomes a symbol, and the symbol a number."""
     stop = _reach(session, program, "branch", call)
     assert _set(session, stop, "rate", "dynamic(rate + 6)").endswith("(8 in this call)")
     stop = session.wait_for_stop("changed", at="branch")
@@ -376,7 +376,7 @@ print(pgo.get_code_state())
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 def test_sizes_of_tensors(session: Session, tmp_path: Path, call: int) -> None:
-    """Static in the first call, a symbol in the second, which is compiled, too: each can be the other."""
+    """A size is static in the first call and a symbol in the recompile; each can be changed into the other."""
     path = tmp_path / "program.py"
     path.write_text(SHAPED)
     fixture = Fixture(path)
@@ -397,7 +397,7 @@ def test_sizes_of_tensors(session: Session, tmp_path: Path, call: int) -> None:
     assert _number(stop, "total.sum().item()") == (call + 2) ** 2
     graph = session.request("dynamoWhatIf")["graph"]
     assert ("s77" in graph) == (call == 1)
-    # The sizes of the other one can be set as well, one of them, and by assignment.
+    # A size of the other tensor can be set as well, by assignment.
     arguments = {"frameId": stop.frame.data.id, "expression": "y.shape[1] = symbolic", "context": "repl"}
     session.request("evaluate", arguments)
     stop = session.wait_for_stop("changed", at="end")
@@ -501,7 +501,7 @@ def _plain(fixture: Fixture) -> str:
     ],
 )
 def test_it_has_no_effect(session: Session, observed: Fixture, place: str, name: str, value: str) -> None:
-    """Results, graphs, guards, counters, random numbers and globals are the plain program's, changed in every call."""
+    """With changes in every call, results, graphs, guards, counters, random numbers and globals stay the same."""
     session.launch(observed, place)
     stop = session.wait_for_stop("breakpoint", at=place)
     is_over = False
@@ -552,7 +552,7 @@ for number in range(2):
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_attributes_cells_items_and_restarts(session: Session, tmp_path: Path, call: int) -> None:
-    """The graph break begins the analysis anew, with the changes, and stops nowhere twice."""
+    """The graph break restarts the analysis with the changes; no line stops twice."""
     path = tmp_path / "program.py"
     path.write_text(BREAKS)
     fixture = Fixture(path)
@@ -573,7 +573,7 @@ def test_attributes_cells_items_and_restarts(session: Session, tmp_path: Path, c
     )
     stop = session.wait_for_stop("changed", at="counted")
     session.next(at="scaled")
-    # The program's own continues, and the rest of it after the break is another trace.
+    # The program's own trace continues; its resume function is another trace.
     stop = session.continue_to_stop(at="after")
     assert "changed" not in (stop.description or "")
     assert "total_1 = total * 10" in session.request("dynamoWhatIf")["graph"]

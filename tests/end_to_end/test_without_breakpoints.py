@@ -1,7 +1,7 @@
-"""Without breakpoints there is no cost: hooks are in only while something is set, and torch is as it was afterwards.
+"""Without breakpoints there is no cost: hooks are installed only while something is set, and leave torch unchanged.
 
-Checked from inside the program: it stops in ordinary Python by ``breakpoint()``, where no hook is needed. The record
-listens to lines as well, so that these sessions take none; ``test_the_record...`` says what it hooks.
+The tests check this inside the program, which stops in ordinary Python by ``breakpoint()`` and needs no hook for that.
+The record also listens to lines, so these sessions have no record; ``test_the_record...`` checks the record's hooks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
     session.client.set_breakpoints(fixture.path, [SourceBreakpoint(line=fixture.line("traced"))])
     set_lines = _hooks(stop)
     assert set_lines["line"] != UNTOUCHED["line"]
-    # A trace that may be held is gone back in by instructions, too: those without a line come to this hook alone.
+    # Steps back by instruction need this hook: only it sees instructions without a line.
     assert set_lines["step"] != UNTOUCHED["step"]
     session.client.set_breakpoints(fixture.path, [])
     assert _hooks(stop) == UNTOUCHED

@@ -1,7 +1,7 @@
-"""Scores what ``dynamo-dap compare`` says of wrong and of correct programs: ``python -m tests.end_to_end.verdicts``.
+"""Scores the verdicts of ``dynamo-dap compare`` on wrong and correct programs: ``python -m tests.end_to_end.verdicts``.
 
-The programs are in ``fixtures/compared``: each wrong one has one injected defect, the line marked ``# wrong``, and the
-stage that it must name. All wrong ones run in one process, all correct ones in another.
+The programs are in ``fixtures/compared``. Each wrong program has one injected defect: ``# wrong`` marks the line, and
+the verdict must name the stage. All wrong programs run in one process, all correct ones in another.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.client.environments import own_command
 FOLDER = Path(__file__).parents[2] / "fixtures" / "compared"
 WRONG = ("defects.py", "stages.py", "gradients.py", "outputs.py", "transforms.py")
 CORRECT_CALLS = {"correct.py": 83, "rounding.py": 26, "training.py": 101, "models.py": 10}
-"""Correct programs, and how many calls of each are compared at least."""
+"""Correct programs, each with the least number of compared calls."""
 NOT_COMPARED = ("dropout_of_inductor", "shared_inputs")
-"""Functions of ``rounding.py`` for which a reason is given instead of a verdict."""
+"""Functions of ``rounding.py`` that get a reason instead of a verdict."""
 _INDUCTOR = (
     "wrong_lowering_of_sine",
     "wrong_lowering_of_a_maximum",
@@ -62,7 +62,7 @@ STAGES = {
     "undeclared_write": "custom operator",
     "Switched.forward": "Dynamo",
 }
-"""Where the stage is not a backend."""
+"""The stages of the functions whose fault is not in a backend."""
 _OTHER_STAGES = {*STAGES.values(), "AOTAutograd"}
 _SECONDS = 900
 _NAMED = re.compile(r"# wrong: (\w+)$")
@@ -70,7 +70,7 @@ _NAMED = re.compile(r"# wrong: (\w+)$")
 
 @dataclass(frozen=True)
 class Score:
-    """What was said of one program."""
+    """The verdict on one program, with the expected one."""
 
     name: str
     is_different: bool
@@ -85,14 +85,14 @@ class Score:
 
 @cache
 def compared(program: str) -> tuple[int, list[dict[str, Any]]]:
-    """Run a program under the command; return its exit status and what it prints of each call."""
+    """Run a program under the command; return the exit status and the output about each call."""
     words = [*own_command(), "compare", "--json", str(FOLDER / program)]
     run = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
     return run.returncode, [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
 
 def marked_lines(program: str) -> dict[str, int | None]:
-    """Return the marked line of each wrong function; None for a defect that no line has caused."""
+    """Return the marked line of each wrong function; None for a defect without a line."""
     text = (FOLDER / program).read_text(encoding="utf-8")
     lines = text.splitlines()
     named = {name: line for line, text in enumerate(lines, start=1) for name in _NAMED.findall(text)}
@@ -131,7 +131,7 @@ def correct_calls(program: str) -> list[dict[str, Any]]:
 
 
 def false_alarms(program: str) -> list[str]:
-    """Return the correct calls that are said to differ, or were not compared."""
+    """Return the correct calls with a verdict that they differ, or without a comparison."""
     return [
         f"{each['function']} line {each.get('line')}: {each['verdict']}, {each['outputs']}"
         for each in correct_calls(program)
