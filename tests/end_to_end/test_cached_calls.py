@@ -506,7 +506,7 @@ for number in range(4):
 def test_a_held_call_is_let_go_of_when_it_is_over(session: Session, tmp_path: Path) -> None:
     """Its memory is free as soon as the program releases it, without garbage collection.
 
-    The test checks a replayed call and the next call, which uses the saved trace, after steps, looks at values, an
+    The test checks a replayed call and the next call, which uses the saved trace, after steps, opened values, an
     expression that fails, and a step back.
     """
     program = program_of(MEMORY, tmp_path)

@@ -27,7 +27,7 @@ from tests.client.timeline import DEADLINE
 
 PROGRAM = Fixture("faults")
 DEFAULTS = {"eager": True, "mode": "both"}
-"""The default launch options: those of the test helper differ."""
+"""The default values of these launch options."""
 KINDS = {"eager": "eager", "compile-time": "trace", "run-time": "generated"}
 """The modes of breakpoints, each with its stop in the program."""
 

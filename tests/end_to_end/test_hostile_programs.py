@@ -20,7 +20,7 @@ from tests.client.session import Stop
 from tests.client.timeline import DEADLINE
 
 DEFAULTS: dict[str, Any] = {"eager": True, "mode": "both"}
-"""The default launch options: those of the test helper differ."""
+"""The default values of these launch options."""
 
 COMPILED = """
 import torch

@@ -19,7 +19,7 @@ from tests.client.session import launch_configuration
 from tests.conftest import NewSession
 
 DEFAULTS = {"eager": True, "mode": "both"}
-"""The default launch options: those of the test helper differ."""
+"""The default values of these launch options."""
 PLACES = {"eager": "eager", "compile-time": "trace", "run-time": "generated"}
 
 

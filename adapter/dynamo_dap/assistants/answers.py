@@ -12,7 +12,7 @@ from rich.console import Console
 from dynamo_dap.protocol.consent import visible
 
 LIMIT = 12_000
-"""Characters of an answer: a few thousand tokens."""
+"""The most characters of an answer: a few thousand tokens."""
 _DATA_LIMIT = 24_000
 _WIDTH = 120
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")

@@ -48,7 +48,7 @@ class Stop(BaseModel):
     function: str | None = Field(None, description="Instead of a line: stop where a function of this name begins.")
     mode: str | None = Field(
         None,
-        description=f"When: {', '.join(BREAKPOINT_MODES)}. Without one: wherever the line is next executed, in a "
+        description=f"When: {', '.join(BREAKPOINT_MODES)}. Without a mode: wherever the line is next executed, in a "
         "trace, a replayed call, or ordinary Python.",
     )
     condition: str | None = Field(None, description="Stop only where this Python expression is true.")
@@ -198,7 +198,7 @@ class Debugging:
         remove: Annotated[int | None, Field(description="The number of a breakpoint to remove.")] = None,
         stop_at: Annotated[list[str] | None, Field(description="Replace the events to stop at by these.")] = None,
     ) -> CallToolResult:
-        """Set or remove a breakpoint, or say at which events to stop; lists all breakpoints with their state."""
+        """Set or remove a breakpoint, or choose the events to stop at; lists all breakpoints with their state."""
         self._workspace.take(roots)
         debugger = self._session()
         place = None if stop is None else self._place(stop)
@@ -280,7 +280,7 @@ class Debugging:
         frame: Annotated[int, Field(ge=0, description="The frame, counted from the innermost: 0.")] = 0,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Evaluate an expression at the stop: in a trace also on the call's real values, as `float(x.sum())`."""
+        """Evaluate an expression at the stop. In a trace it may use the call's real values: `float(x.sum())`."""
         debugger = self._session()
         return await self._do(lambda: _in_frame(debugger, frame, f"print {expression}"), seconds)
 

@@ -59,7 +59,7 @@ _OUTPUT = f"{{output-{secrets.token_hex(8)}}}"
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
-"""It runs the user's program, which may do anything."""
+"""The annotations of a tool that runs the user's program, which may do anything."""
 
 
 class Questions:
@@ -87,7 +87,7 @@ class Questions:
     async def newest_record(self, roots: Roots, folder: Folder = None, trace_log: TraceLog = None) -> CallToolResult:
         """Report what torch.compile did in the newest recorded run of a folder, without running anything.
 
-        Graph breaks, recompiles and skipped functions with file:line, reason and what to do about it; times; graphs.
+        Lists graph breaks, recompiles and skipped functions with file:line, reason and advice; times; graphs.
         With `trace_log`, report this about a log that torch wrote (TORCH_TRACE), here or on another machine.
         """
         self._workspace.take(roots)

@@ -51,7 +51,7 @@ class Workspace:
         self.python = python
         self._own = folder
         self.roots = [folder]
-        """Absolute, links followed."""
+        """Absolute paths without symbolic links."""
 
     def take(self, reported: ListRootsResult) -> None:
         """Use the roots that the client sent."""
@@ -104,7 +104,7 @@ class Workspace:
         It may belong to an installed package, since a breakpoint runs and reads nothing.
 
         Raises:
-            ToolError: there is no such file.
+            ToolError: the file does not exist.
         """
         if Path(given).is_absolute() and _is_file(Path(given)):
             return Path(os.path.realpath(given))

@@ -1,4 +1,4 @@
-"""Shows what replaying a saved call runs, and remembers which content the user agreed to.
+"""Shows the code that replaying a saved call runs, and remembers which content the user agreed to.
 
 The text, the digest and the replay come from one ``Snapshot``. Names and settings outside an allow list are refused,
 until the user allows them by name. Imports nothing that a folder names. Runs in any process.
@@ -136,7 +136,7 @@ def _is_plain(call: SavedCall, number: int) -> bool:
 
 
 def shown(snapshot: Snapshot) -> str:
-    """Return what replaying runs: code, modules, callables by name, settings."""
+    """Return a text on what a replay runs: code, modules, callables by name, settings."""
     call = snapshot.call
     lines: list[str] = []
     for name, origin in call.sources.items():

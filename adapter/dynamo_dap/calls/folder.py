@@ -174,7 +174,7 @@ class Conditions(Struct, rename="camel", omit_defaults=True):
     settings: dict[str, int] = {}
     """Torch's settings that differ from their defaults: ``_dynamo.recompile_limit``."""
     random_state: str | None = None
-    """Key of the state of torch's CPU generator in the file of tensors."""
+    """The key in ``tensors.pt`` of the state of torch's CPU generator."""
     versions: dict[str, str] = {}
 
 

@@ -1,4 +1,4 @@
-"""Finds the problems in a program's records: each once, under a key that stays equal when lines move.
+"""Finds the problems in a program's records, each once, with a key that stays the same when lines move.
 
 It has no side effects.
 """
@@ -34,7 +34,7 @@ class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
     reason: str
     """The reason, in words that are the same in every run."""
     count: int = 1
-    """How often a value changes between calls; else 1."""
+    """The number of changes of a value between calls; 1 for other problems."""
     path: str | None = None
     """Relative to the folder of the check with ``/`` if it lies below, else absolute."""
     line: int | None = None

@@ -1,7 +1,7 @@
-"""Defines what a ``Recording`` reports about compiles: plain values that do not change.
+"""Defines the facts about compiles in a ``Recording``, as plain values that do not change.
 
-Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". It reads
-source files, and has no other side effects.
+Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". The module reads source
+files, and has no other side effects.
 """
 
 from __future__ import annotations

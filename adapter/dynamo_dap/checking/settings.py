@@ -177,7 +177,7 @@ class Verdict(Struct, frozen=True):
     problems: list[str]
     """The exceeded limits, one sentence each."""
     known: int
-    """How many findings the baseline accepts."""
+    """The number of findings that the baseline accepts."""
     gone: list[Known]
     """The baseline's findings that no longer occur."""
 

@@ -1,4 +1,4 @@
-"""Defines the results of a comparison, as ``dynamo-dap diff --json`` prints them. Plain values."""
+"""Defines the results of a comparison as plain values, which ``dynamo-dap diff --json`` prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from dynamo_dap.records.model import Place
 
 KINDS = ("function", "break", "guard", "graph", "kernel", "recompile", "skip", "value", "output", "exit status")
-"""What can differ, in the order in which one compile's differences are listed."""
+"""The kinds of differences, in the order in which those of one compile are listed."""
 
 
 class Difference(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -48,7 +48,7 @@ class Side(Struct, rename="camel", omit_defaults=True, frozen=True):
     """One of the two runs."""
 
     given: str
-    """As the user gave it."""
+    """The user's argument for this side."""
     numbers: Numbers
     torch: str | None = None
     exit_status: int | None = None
@@ -89,7 +89,7 @@ class NotCached(Struct, rename="camel", frozen=True):
     """The difference of the graphs: lines of A begin with ``-``, those of B with ``+``."""
     advice: list[str]
     served_when_tried: bool | None = None
-    """With ``--try``: whether the tried change makes it a cache hit; None if it was not compiled then."""
+    """With ``--try``: whether the tried change makes the compile a cache hit; None if it was not compiled then."""
     tried: str | None = None
     """The change: a setting of the first run, or an edit of the program. None if no change was tried."""
     edit: list[str] = []
@@ -99,24 +99,24 @@ class NotCached(Struct, rename="camel", frozen=True):
 
 
 class JsonCaches(Struct, rename="camel", frozen=True):
-    """What ``diff --caches --json`` prints."""
+    """The output of ``diff --caches --json``."""
 
     a: Side
     """The run that filled the caches."""
     b: Side
     hits: int
-    """How many compiles of the second run hit the caches."""
+    """The number of compiles of the second run that hit the caches."""
     not_cached: list[NotCached]
 
 
 class JsonDiff(Struct, rename="camel", frozen=True):
-    """What ``diff --json`` prints."""
+    """The output of ``diff --json``."""
 
     differs: bool
     a: Side
     b: Side
     differences: list[Difference]
-    """In the order in which the runs differ. Seconds are not compared: they vary from run to run."""
+    """The differences, the earliest first. Seconds are not compared: they vary from run to run."""
     settings: list[KeyPart]
     """Settings of torch that differ at the first compile, of trace logs and commands; a record has none."""
     not_compared: list[str]

@@ -20,9 +20,9 @@ from dynamo_dap.protocol.texts import short_paths
 from dynamo_dap.records.texts import counted, source_line
 
 _LOST = 8
-"""Maximum number of operations without a line that are named."""
+"""The most operations without a line that are named."""
 _REASONS = 4
-"""Maximum number of reasons that are named for one line."""
+"""The most reasons that are named for one line."""
 
 
 def print_overview(compiled: Explored, console: Console) -> None:

@@ -84,7 +84,7 @@ class RecordServer(LanguageServer):
         self._reported: str | None = None
         """The problem of the trace log that was reported last."""
         self._shown: list[_Shown] = []
-        """The newest first. Older records stay for files that no newer record contains."""
+        """Records, the newest first. Older ones stay for files that no newer record contains."""
         self._published: dict[str, list[types.Diagnostic]] = {}
         """The diagnostics that were sent to the client, by URI."""
         self._settings: dict[str, bool] = {}
@@ -96,7 +96,7 @@ class RecordServer(LanguageServer):
         self._page: ReportPage | None = None
         """The report that was written last."""
         self._finishing: asyncio.Task[None] | None = None
-        """Writes the rest of that report."""
+        """The task that writes the rest of that report."""
 
     # -- following the record --------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ class SourceFile:
     encoding: str
     """The encoding from its byte order mark or coding line."""
     lines: list[str]
-    """Without their ends; the last is empty if the file ends with a new line."""
+    """The lines without their ends; the last is empty if the file ends with a line end."""
     ends: list[str]
     """The ends of all lines but the last."""
 

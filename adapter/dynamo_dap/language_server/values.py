@@ -27,11 +27,11 @@ class _Index:
     def __init__(self, record: Record) -> None:
         self.version = record.version
         self._values: dict[str, list[tuple[Compile, list[TracedValue]]]] = {}
-        """By the file's path, as recorded."""
+        """The values of each compile, by the recorded path of the file."""
         self._functions: dict[str, set[tuple[int, int]]] = {}
         """First and last lines of traced functions, by the file's path."""
         self._guards: dict[int, dict[str, list[Guard]]] = {}
-        """By the compile's identity, and the first name of the guarded expression."""
+        """The guards, by the compile's identity and the first name of the guarded expression."""
         for _, compiled in record.compiles():
             for one in compiled.traced:
                 lines = one.place.line, max(one.lines, default=one.place.line)

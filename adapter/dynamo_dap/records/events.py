@@ -97,7 +97,7 @@ class Started(_Event, tag="started"):
     rank: Rank | None = None
     """The rank of the process in a distributed job."""
     job: str | None = None
-    """Equal for all ranks that were started together, see ``protocol.ranks.job_in``."""
+    """The job's name, the same for all ranks that were started together, see ``protocol.ranks.job_in``."""
     log: str | None = None
     """The torch trace log from which the record was read. Such a log has neither the command nor the end of the run."""
     signature: str | None = None
@@ -320,7 +320,7 @@ class CudaGraphEvent(_OfCompile, tag="cudaGraphMet"):
 
 
 _CUDA_GRAPHS = 200
-"""Events kept for one compile."""
+"""The most events that are kept for one compile."""
 
 
 class CacheAnswered(_OfCompile, tag="cacheAnswered"):
@@ -437,9 +437,9 @@ class Record:
         self.version = 0
         """The number of changes so far. A result computed from the record is valid until this number changes."""
         self.unreadable_lines = 0
-        """Lines of a record file that were left out."""
+        """The number of unreadable lines, which were left out."""
         self.functions: list[CompiledFunction] = []
-        """In the order of their first compile."""
+        """The compiled functions, in the order of their first compile."""
         self.skipped: list[SkippedFrame] = []
         self.profiled: list[ProfiledFunction] = []
         """Trace time of each function; empty for a run without a profile."""

@@ -39,10 +39,10 @@ class UnfinishedRecord(UnreadableRecord):
 
 
 class RecordWriter:
-    """Writes one file, on any thread. The first event creates the file."""
+    """Writes one file, on any thread."""
 
     def __init__(self, path: Path, *, details_bound: int = DETAILS_BOUND, bound: int = BOUND) -> None:
-        """Open the file. Raises ``OSError`` if it cannot be created."""
+        """Create the file. Raises ``OSError`` if it cannot be created."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # Only the owner may read facts about the program.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -177,7 +177,7 @@ class RecordScan:
         """The file's length at the last search for a finished compile."""
 
     def has_finished(self) -> bool:
-        """Return whether a compile has ended. An unreadable record has none."""
+        """Return whether the record has the end of a compile; False if it is unreadable."""
         if not self._has_finished:
             with contextlib.suppress(OSError), open_regular(self.path) as file:
                 size = file.seek(0, os.SEEK_END)

@@ -19,9 +19,9 @@ TRACE_SUFFIX = ".trace"
 TRACE_VARIABLE = "TORCH_TRACE"
 """The environment variable that names the folder of torch's own trace."""
 RUN_SUFFIX = ".run"
-"""Ending of a folder with the records of child processes."""
+"""The suffix of a folder with the records of child processes."""
 KEPT = 20
-"""Number of records kept for a working directory."""
+"""The number of records that are kept for a working directory."""
 
 
 def records_base() -> Path:

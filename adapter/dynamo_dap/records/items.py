@@ -13,7 +13,7 @@ from dynamo_dap.records.settings import Setting
 
 
 class Kind(Enum):
-    """The kinds of items, by decreasing weight."""
+    """The kinds of items, the most important first."""
 
     FAILED = "failed"
     LIMIT = "limit"

@@ -1,6 +1,6 @@
 """Defines the data about each compile, for views (custom DAP requests), record files and reports.
 
-They are plain values, without references to the debugged program, and for any thread. Names on the wire are in
+The structs are plain values, without references to the debugged program, and for any thread. Names on the wire are in
 camelCase; fields without a value are left out. A record can have a million of the small structs. They cannot form
 cycles, so Python's garbage collector does not track them (``gc=False``).
 """
@@ -43,10 +43,10 @@ class ProfiledFunction(Struct, rename="camel", omit_defaults=True, frozen=True):
     name: str
     place: Place
     traced: int
-    """How often it was traced, restarts included."""
+    """The number of times that it was traced, restarts included."""
     instructions: int
     seconds: float
-    """Including the functions that it calls."""
+    """The time in it, including the functions that it calls."""
 
 
 class Attempt(Struct, rename="camel", omit_defaults=True):
@@ -75,7 +75,7 @@ class Node(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
 
 
 class Bucket(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """A part of a graph. The gradients of its parameters are reduced together, while others are computed."""
+    """A part of a graph. The gradients of its parameters are all-reduced together, while others are still computed."""
 
     size: int
     """Bytes of the parameters."""
@@ -96,7 +96,7 @@ class Graph(Struct, rename="camel", omit_defaults=True):
     nodes: list[Node] = []
     """The nodes; of a large graph only the first ones, fewer than ``node_count``."""
     buckets: list[Bucket] = []
-    """The parts into which DistributedDataParallel cut it, each compiled by itself."""
+    """The parts into which DistributedDataParallel cut the graph, each compiled separately."""
 
 
 class DataSymbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -210,7 +210,7 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
     reason: str
     """The sentence that torch logs."""
     place: Place | None = None
-    """The user's line that installed the guard."""
+    """The user's line that caused the guard."""
     value_then: str | None = None
     value_now: str | None = None
     object_now: int | None = None
@@ -275,7 +275,7 @@ class ShapeEvent(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fal
 
 
 class ExportProblem(Struct, frozen=True):
-    """Something that ``torch.export.draft_export`` could only assume, from torch's trace log."""
+    """A problem that ``torch.export.draft_export`` reported in torch's trace log."""
 
     kind: str
     """Torch's name of the event: ``missing_fake_kernel``, ``guard_added``."""
@@ -328,7 +328,7 @@ class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):
     size: int
     """Bytes of its gathered parameters."""
     ranks: int
-    """Over how many ranks they are sharded."""
+    """The number of ranks over which they are sharded."""
     is_gathered: bool
     """Whether a hook outside any graph had gathered them before the compile."""
     is_sharded_again: bool

@@ -1,7 +1,7 @@
 """Prints the compiles of a job's ranks: a table with a column per rank, then the first divergence.
 
-For ``dynamo-dap report --ranks``, and for a part of the HTML report on one rank. It reads the user's source files, and
-has no other side effects.
+``dynamo-dap report --ranks`` and the HTML report on one rank use it. It reads the user's source files, and has no side
+effects but printing.
 """
 
 from __future__ import annotations

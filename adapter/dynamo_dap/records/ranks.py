@@ -55,7 +55,7 @@ class RankCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
     sharding: Sharding | None = None
     """FSDP's settings for its module."""
     breaks_at_fsdp: int = 0
-    """How many of the breaks are at FSDP's hooks."""
+    """The number of breaks at FSDP's hooks."""
 
 
 class Divergence(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -87,7 +87,7 @@ class JsonRanks(Struct, rename="camel", omit_defaults=True, frozen=True):
     missing: list[int]
     """Ranks without a record: they compiled nothing, or were not recorded."""
     compiles: list[ComparedCompile]
-    """In each rank's order."""
+    """The compiles, in each rank's order."""
 
 
 # -- the records of a job ----------------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ def write_stopped(reading: Reading, file: Path) -> None:
 
 
 def _links_to(trace: Path | None) -> dict[str, str]:
-    """Return links to tlparse's index page and to its chromium trace, by title."""
+    """Return links to tlparse's index page and its chromium trace, by title."""
     if trace is None:
         return {}
     links = {"Torch's own trace, by tlparse": trace.as_uri()}

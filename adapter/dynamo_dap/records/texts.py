@@ -17,7 +17,7 @@ from dynamo_dap.protocol.texts import roots_of, short_paths
 from dynamo_dap.records.model import Graph, Node, Place, Sharding
 
 MAXIMUM_SOURCE = 4 * 1024 * 1024
-"""Bytes of the largest source file that is read."""
+"""The size in bytes of the largest source file that is read."""
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 """In UTF-8: DEL, C1, and characters that change the direction of writing."""
 _ESCAPES = re.compile(
