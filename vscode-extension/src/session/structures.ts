@@ -583,7 +583,7 @@ export interface GuardFailure {
     expression: string;
     /** The sentence that torch logs. */
     reason: string;
-    /** The user's line that installed the guard. */
+    /** The user's line that caused the guard. */
     place?: Place;
     valueThen?: string;
     valueNow?: string;
@@ -610,7 +610,7 @@ export interface GraphSummary {
     nodeCount: number;
     /** The number of nodes that compute something; `torch._dynamo.explain` does not count methods among its ops. */
     operationCount: number;
-    /** The parts into which DistributedDataParallel cut it, each compiled by itself. */
+    /** The parts into which DistributedDataParallel cut the graph, each compiled separately. */
     buckets?: Bucket[];
 }
 
@@ -711,7 +711,7 @@ export interface Sharding {
     parameters: number;
     /** Bytes of its gathered parameters. */
     size: number;
-    /** Over how many ranks they are sharded. */
+    /** The number of ranks over which they are sharded. */
     ranks: number;
     /** Whether a hook outside any graph had gathered them before the compile. */
     isGathered: boolean;
@@ -787,7 +787,7 @@ export interface CacheEntry {
     lastMiss?: EntryMiss;
 }
 
-/** A part of a graph. The gradients of its parameters are reduced together, while others are computed. */
+/** A part of a graph. The gradients of its parameters are all-reduced together, while others are still computed. */
 export interface Bucket {
     /** Bytes of the parameters. */
     size: number;
