@@ -1,9 +1,9 @@
-"""One script, two adapters: debugpy's own, and ours. What they say is written down and made comparable.
+"""Runs one script with two adapters, debugpy's own and ours, and makes comparable transcripts.
 
-A scenario drives a ``Peer`` by DAP requests; the ``transcript`` keeps what a user would see of the answers and events:
-places, reasons, values, outputs. Ids, timing and what only one of the two offers stay out, and so do the forms in which
-ours differs on purpose: functions have qualified names, and values that are more than a number or a text look as they
-do in compiled code (``test_values``).
+A scenario drives a ``Peer`` by DAP requests. The ``transcript`` keeps the parts of answers and events that a user sees:
+places, reasons, values, outputs. It leaves out ids, times, and features that only one adapter has. It also leaves out
+intended differences of ours: qualified names of functions, and the texts of values other than numbers and texts, which
+look as in compiled code (``test_values``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ADAPTERS = {
 
 _PLAIN_TYPES = frozenset({"NoneType", "bool", "complex", "float", "int", "str"})
 _LAUNCHER = ("_run_code", "_run_module_as_main")
-"""Frames of ``runpy``, by which debugpy's launcher runs a program."""
+"""Frames of ``runpy``, with which debugpy's launcher runs a program."""
 
 
 class Peer:
@@ -47,7 +47,7 @@ class Peer:
     ) -> None:
         """Start an adapter, or ``connect`` to one.
 
-        ``is_checked``: every message is checked against the schema, which takes time that a benchmark has not.
+        ``is_checked``: check every message against the schema, which is too slow for benchmarks.
         """
         self.adapter = adapter
         self.fixture = Fixture(program)
@@ -94,7 +94,7 @@ class Peer:
 
     @contextlib.contextmanager
     def child(self) -> Any:
-        """The session of a child process, as the adapter asked for it; set breakpoints in the body of the ``with``."""
+        """The session of a child process that the adapter requested; set breakpoints in the body of the ``with``."""
         peer = self._next_child()
         try:
             yield peer
@@ -105,7 +105,7 @@ class Peer:
     def _next_child(self) -> Peer:
         configuration = self._sessions_asked_for.get(timeout=DEADLINE)
         address = configuration["connect"]
-        # debugpy's adapter wants clients of its own; ours, any server that attaches to the child.
+        # debugpy's adapter needs a connection of its own clients. With ours, any server can attach to the child.
         connect = (address["host"], address["port"]) if self.adapter == "debugpy" else None
         peer = Peer(self.adapter, self.fixture.path, connect=connect)
         peer.client.begin("attach", configuration)
@@ -113,7 +113,7 @@ class Peer:
         return peer
 
     def finish(self) -> None:
-        """Wait for the end of the program, and write down what it printed and its exit code."""
+        """Wait for the end of the program, and note its output and exit code."""
         exited = self.timeline.expect_event("exited", unless=("stopped",))
         self.transcript.append(("exited", exited["exitCode"]))
         self.timeline.expect_event("terminated")
@@ -129,21 +129,21 @@ class Peer:
             self._process.end(10)
 
     def output(self, category: str) -> str:
-        """What came as output of ``category``."""
+        """The output of a category so far."""
         bodies = [event["body"] for event in self.timeline.events if event["event"] == "output"]
         return "".join(body["output"] for body in bodies if body.get("category") == category)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
     def ask(self, command: str, arguments: Any = None) -> Any:
-        """Send a request; a refusal is its answer."""
+        """Send a request; return the answer, also if it is a refusal."""
         try:
             return to_builtins(self.client.request(command, arguments))
         except RequestFailed:
             return {"refused": command}
 
     def breakpoints(self, *places: str, logged: Mapping[str, str] = MappingProxyType({}), **options: Any) -> None:
-        """Set line breakpoints at markers; those in ``logged`` print a message and do not stop."""
+        """Set line breakpoints at markers. Those in ``logged`` print a message instead of stopping."""
         lines = [{"line": self.fixture.line(place), **options} for place in places]
         lines += [{"line": self.fixture.line(place), "logMessage": text} for place, text in logged.items()]
         body = self.ask("setBreakpoints", {"source": {"path": str(self.fixture.path)}, "breakpoints": lines})
@@ -159,7 +159,7 @@ class Peer:
         self.ask("setExceptionBreakpoints", {"filters": list(filters)})
 
     def stop(self) -> None:
-        """Wait for a stop and write it down with its stack and locals."""
+        """Wait for a stop, and note it with its stack and locals."""
         body = self.timeline.expect_event("stopped", unless=("terminated",))
         self.thread_id = body["threadId"]
         self.frames = self.ask("stackTrace", {"threadId": self.thread_id})["stackFrames"]
@@ -186,22 +186,22 @@ class Peer:
         self.stop()
 
     def note(self, what: str, value: Any) -> None:
-        """Write something down."""
+        """Add an entry to the transcript."""
         self.transcript.append((what, value))
 
     def evaluate(self, expression: str, context: str = "watch", frame: int = 0) -> None:
-        """Evaluate, and write the result down."""
+        """Evaluate an expression, and note the result."""
         arguments = {"expression": expression, "context": context, "frameId": self.frames[frame]["id"]}
         body = self.ask("evaluate", arguments)
         self.note(f"{context} {expression}", (shown(body, "result"), body.get("type"), body.get("refused")))
 
 
 def bare_name(frame: dict[str, Any]) -> str:
-    """What debugpy calls a frame: ``render`` for ``Template.render``."""
+    """The name that debugpy shows for a frame: ``render`` for ``Template.render``."""
     return str(frame["name"]).rpartition(".")[2]
 
 
 def shown(variable: dict[str, Any], text: str) -> Any:
-    """The text of a value as both adapters show it; its type, of one that each shows in its own way."""
+    """The text of a value if both adapters show the same one, else its type."""
     kind = variable.get("type")
     return variable.get(text) if not kind or kind in _PLAIN_TYPES else kind

@@ -1,4 +1,4 @@
-"""Coming to a program that runs already, or having it come, with ordinary Python debugged as well."""
+"""Attaches to running programs, or lets programs connect, and debugs ordinary Python as well."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Start = Callable[..., FreeProgram]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts programs, and ends them."""
+    """Starts programs, and ends them after the test."""
     started: list[FreeProgram] = []
 
     def start(path: Path, *arguments: str) -> FreeProgram:
@@ -53,7 +53,7 @@ def test_attach_again_with_eager_debugging(new_session: NewSession, start: Start
 
 
 def test_a_function_that_was_compiled_before_anybody_attached(new_session: NewSession, start: Start) -> None:
-    """It is stopped in, with its values, in every session: in cached calls, since no other comes."""
+    """Breakpoints stop in it in every session, with its values: all of its calls are cached calls."""
     program = start(FIXTURES / "compiled_before.py")
     host, port = program.address()
     for _ in range(2):
@@ -70,14 +70,14 @@ def test_a_function_that_was_compiled_before_anybody_attached(new_session: NewSe
 def test_a_thread_that_stopped_before_the_client_is_configured_is_not_announced_after_its_stop(
     new_session: NewSession, start: Start
 ) -> None:
-    """``Session.problems`` checks the order. debugpy announces threads a tenth of a second after it is reached."""
+    """``Session.problems`` checks the order. debugpy announces threads a tenth of a second after a client connects."""
     program = start(FIXTURES / "listening.py")
     host, port = program.address()
     for delay in (0.06, 0.09, 0.12, 0.15):
         session = new_session()
         with session.configuring("attach", {"connect": {"host": host, "port": port}}):
             session.set_breakpoints("listening", "compute")
-            # The program compiles every 50 ms: by now it may be held, and nobody was informed.
+            # The program compiles every 50 ms, so it may be held by now, without an event so far.
             time.sleep(delay)
         session.wait_for_stop("breakpoint", at="compute")
         session.disconnect()
@@ -138,7 +138,7 @@ def test_listening_beyond_this_machine_needs_a_token(session: Session) -> None:
 
 
 def test_a_program_that_listens_for_debugpy(new_session: NewSession, start: Start) -> None:
-    """The agent is brought into it, and the session is the same as any other."""
+    """The server loads the agent into the program, and the session works like any other."""
     program = start(LISTENS.path)
     host, port = program.address()
     for turn in range(2):
@@ -181,7 +181,7 @@ print("went on", flush=True)
 def test_a_program_that_waits_for_a_client_continues_when_debugpy_is_gone(
     session: Session, start: Start, tmp_path: Path
 ) -> None:
-    """It ended after the client had configured it, and before anybody waited."""
+    """Let debugpy end after its client has configured it, and before the program waits."""
     path = tmp_path / "program.py"
     path.write_text(WAITS_FOR_ITS_END, encoding="utf-8")
     program = start(path)
@@ -192,7 +192,7 @@ def test_a_program_that_waits_for_a_client_continues_when_debugpy_is_gone(
 
 
 def own_address() -> str:
-    """An address of this machine that is not loopback; nothing is sent."""
+    """An address of this machine other than loopback. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -244,7 +244,7 @@ def test_a_program_with_another_home_says_where_it_searched_for_a_server(session
 
 
 def test_a_program_with_another_home_is_found_where_the_message_says(session: Session, tmp_path: Path) -> None:
-    """The program's token lies below its own home and temporary folder, where the server does not look."""
+    """The program's token is in its own home and temporary folder, where the server does not look by itself."""
     environment = another_home(tmp_path)
     program = FreeProgram(FIXTURES / "listening.py", environment=environment, python=[sys.executable])
     try:

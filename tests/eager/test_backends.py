@@ -1,4 +1,4 @@
-"""Breakpoints in backends that the program defines: torch calls them in the middle of a compile."""
+"""Breakpoints in backends that the program defines, which torch calls during a compile."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``breakpoint()`` wherever a program may call it: in ordinary Python, while Dynamo traces, in what it generated.
+"""``breakpoint()`` in ordinary Python, while Dynamo traces, and in code that Dynamo generated.
 
-With the default launch options and the default backend, and attached to a program that listens.
+Uses the default launch options and the default backend, and also attaches to a program that listens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Command lines of child processes: what is put in front of which program."""
+"""Command lines of child processes: which of them get the debugger's command in front."""
 
 from __future__ import annotations
 

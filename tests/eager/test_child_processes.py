@@ -1,4 +1,4 @@
-"""Child processes are sessions of their own, with eager code, tracing and generated code debugged in them as well."""
+"""Each child process has its own session, which debugs eager code, traces and generated code in it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ DEADLINE = 240.0
 
 
 class Family:
-    """A session, and those of the child processes that its server asked to start."""
+    """A session, and the sessions of the child processes that its server requested."""
 
     def __init__(self, new_session: NewSession) -> None:
         self._new_session = new_session
         self._asked: queue.Queue[dict[str, Any]] = queue.Queue()
         self._next: dict[str, Any] | None = None
-        """The first of them, when somebody has read it."""
+        """The next request for a child session, if a test has already read it."""
         self.answers = threading.Event()
-        """Whether the client answers at once when it is asked."""
+        """Set while the client answers requests at once."""
         self.answers.set()
         self.parent = self._session()
 
@@ -60,7 +60,7 @@ class Family:
             yield session
 
     def wait_until_asked(self) -> dict[str, Any]:
-        """Wait until the server has asked for a session, which is left for ``child``; return how."""
+        """Wait until the server has requested a session, and return its configuration. ``child`` still gets it."""
         self._next = self._next or self._asked.get(timeout=DEADLINE)
         return self._next
 
@@ -75,7 +75,7 @@ def family(new_session: NewSession) -> Family:
 
 
 def look_at_child(child: Session) -> None:
-    """Go through the child's eager line, into the trace, and back."""
+    """Step through the child's eager line, into the trace, and back."""
     stop = child.wait_for_stop("breakpoint", at="eager")
     assert stop.frame["Locals"]["n"].text in ("0", "1")
     stop = child.continue_to_stop(at="traced")
@@ -230,7 +230,7 @@ os.wait()
 
 
 def test_a_wrong_token_offers_no_session(family: Family, tmp_path: Path) -> None:
-    """What a child sends is believed only with the token of the invitation, which only this user can read."""
+    """The server accepts a child only with the token of its invitation, which only this user can read."""
     launch(family.parent, tmp_path, "import os\nif os.fork() == 0:\n    os._exit(0)\nos.wait()\n")
     family.wait_until_asked()
     files = list(Path(tempfile.gettempdir()).glob(f"dynamo-dap-{family.parent.server_process_id}-*/children.json"))
@@ -254,7 +254,7 @@ def test_a_wrong_token_offers_no_session(family: Family, tmp_path: Path) -> None
 
 
 class NoReceiver:
-    """Hears nothing."""
+    """Ignores all messages."""
 
     def on_request(self, request: Request) -> None: ...
 

@@ -1,8 +1,8 @@
-"""Ranks that connect back to one server which waits for them, as from other machines.
+"""Ranks that connect to a waiting server, as from other machines.
 
-Two addresses of the loopback range stand for two machines: the server is at one, and what lies between them lets
-connections through from the other, as ``ssh -R`` does. Where the system permits it, a rank is in a network namespace
-of its own.
+Two addresses of the loopback range simulate two machines. The server listens at one address, and a tunnel forwards
+connections from the other, like ``ssh -R``. If the system permits it, one test runs a rank in its own network
+namespace.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def family(new_session: NewSession) -> Family:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts programs, and ends them."""
+    """Starts programs, and ends them after the test."""
     started: list[FreeProgram] = []
 
     def start(*arguments: Any, **how: Any) -> FreeProgram:
@@ -64,7 +64,7 @@ def start() -> Iterator[Start]:
 
 
 class Tunnel:
-    """Lets connections to one address through to another, as ``ssh -R`` does."""
+    """Forwards connections from one address to another, like ``ssh -R``."""
 
     def __init__(self, listening: socket.socket, connected: Callable[[], socket.socket]) -> None:
         self._listening = listening
@@ -89,7 +89,7 @@ class Tunnel:
             sink.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Let nothing through from now on."""
+        """Stop forwarding."""
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -97,14 +97,14 @@ class Tunnel:
 
 
 def listen(session: Session, *, host: str = SERVER, **options: Any) -> Any:
-    """Begin to wait for ranks; return what answers when the first has come."""
+    """Begin to wait for ranks; return the pending answer, which arrives with the first rank."""
     if not session.client.capabilities.supports_configuration_done_request:
         session.initialize()
     return session.begin("attach", {"listen": {"host": host, "port": 0}, **options})
 
 
 def exported(session: Session) -> str:
-    """What the console says to export."""
+    """The value that the console says to export."""
     session.wait_for_output(f"export {VARIABLE}=")
     match = re.search(rf"export {VARIABLE}=(\S+)", session.output("console"))
     assert match is not None
@@ -117,7 +117,7 @@ def port_of(server: str) -> int:
 
 @pytest.fixture
 def tunnel() -> Iterator[Callable[[str], str]]:
-    """Opens the way from the other address to that of a server; returns what to export there."""
+    """Opens a tunnel from the other address to a server; returns the value to export there."""
     tunnels: list[Tunnel] = []
 
     def tunnel(server: str) -> str:
@@ -133,7 +133,7 @@ def tunnel() -> Iterator[Callable[[str], str]]:
 
 
 def environment_of(rank: int, server: str, of: int = 2, master_port: int | None = None) -> Mapping[str, str]:
-    """Of a rank, the only one on its machine."""
+    """The environment of a rank that is the only one on its machine."""
     job = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(of), VARIABLE: server}
     meeting = {} if master_port is None else {"MASTER_ADDR": FAR, "MASTER_PORT": str(master_port)}
     return {**os.environ, **job, **meeting}
@@ -141,7 +141,7 @@ def environment_of(rank: int, server: str, of: int = 2, master_port: int | None 
 
 @contextlib.contextmanager
 def configured(session: Session, beginning: Any) -> Iterator[None]:
-    """The first rank has come to ``session``; breakpoints are set in the body, after which it runs."""
+    """Wait until the first rank has connected to ``session``; set breakpoints in the body, before the rank runs."""
     session.timeline.expect_event("initialized")
     yield
     session.client.configuration_done()
@@ -151,7 +151,7 @@ def configured(session: Session, beginning: Any) -> Iterator[None]:
 def test_ranks_of_another_machine_stop_and_step_together(
     family: Family, start: Start, tunnel: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first that comes is the session, the other one a session that the editor starts for it."""
+    """The first rank that connects uses this session. For the other one, the editor starts a session."""
     first = family.parent
     monkeypatch.setenv("DYNAMO_DAP_RECORDS", str(tmp_path / "of the ranks"))
     beginning = listen(first, stopRanks="together", rankOutput="plain")
@@ -161,7 +161,7 @@ def test_ranks_of_another_machine_stop_and_step_together(
     with configured(first, beginning):
         set_breakpoints(first, first="")
     first.wait_for_output(f"{names[0]} connected from {FAR} and is debugged in this session.")
-    # As on another machine, by another parent.
+    # Started by another parent, as on another machine.
     launcher = ["sh", "-c", '"$@"; exit $?', "sh", *CONNECT]
     programs.append(start(TOGETHER.path, launcher=launcher, environment=environment_of(1, server, 2, port)))
     assert family.wait_until_asked()["configuration"]["name"] == names[1]
@@ -169,7 +169,7 @@ def test_ranks_of_another_machine_stop_and_step_together(
         set_breakpoints(second, first="")
     ranks = first, second
     wait_for_all(ranks, "first")
-    # Ordinary Python on both; whichever is asked to step.
+    # Both step in ordinary Python, whichever rank gets the request.
     step(ranks, first, "next", "second")
     step(ranks, second, "next", "reduce")
     step(ranks, second, "next", "branch")
@@ -178,7 +178,7 @@ def test_ranks_of_another_machine_stop_and_step_together(
     for rank in ranks:
         rank.wait_for_output(parted, "console")
     first.next(at="after")
-    # Into a trace, on both.
+    # Both step into a trace.
     step(ranks, second, "stepIn", "traced")
     step(ranks, first, "next", "computed")
     step(ranks, first, "stepOut", "after")
@@ -201,7 +201,7 @@ def test_ranks_of_another_machine_stop_and_step_together(
 
 
 def test_ranks_that_torchrun_starts_come_by_the_environment(family: Family, start: Start) -> None:
-    """Only one of them is wanted. The other runs at full speed, and waits for it longer than the program says."""
+    """Only one rank is debugged. The other runs at full speed, and waits longer than the program's timeout."""
     seconds = 3.0
     session = family.parent
     beginning = listen(session, ranks=[1])
@@ -225,7 +225,7 @@ def test_ranks_that_torchrun_starts_come_by_the_environment(family: Family, star
 
 
 def test_two_launchers_of_one_job(family: Family, start: Start, tunnel: Callable[[str], str]) -> None:
-    """As on two machines, each with its torchrun and two ranks; the first and the last are debugged."""
+    """As on two machines, each with a torchrun and two ranks. The first and the last rank are debugged."""
     session = family.parent
     beginning = listen(session, ranks=[0, 3], stopRanks="together")
     here = exported(session)
@@ -286,14 +286,14 @@ print("over", n, flush=True)
 
 @pytest.fixture
 def light(tmp_path: Path) -> Fixture:
-    """A program that connects as the environment says, and continues when there is the file that it is given."""
+    """A program that connects to the address in the environment, and continues when its argument, a file, exists."""
     program = Fixture(tmp_path / "program.py")
     program.path.write_text(LIGHT)
     return program
 
 
 def test_each_rank_has_its_session_for_itself(family: Family, start: Start, light: Fixture, tmp_path: Path) -> None:
-    """One that is killed and one whose client goes leave the other's session as it is. Some come late."""
+    """If one rank is killed or loses its client, the sessions of others continue. Some ranks connect late."""
     session, end = family.parent, tmp_path / "end"
     beginning = listen(session, launchTimeout=15, ranks=[0, 1, 2])
     server = exported(session)
@@ -313,7 +313,7 @@ def test_each_rank_has_its_session_for_itself(family: Family, start: Start, ligh
     killed, last = others
     programs[1].process.kill()
     killed.timeline.expect_event("terminated")
-    # The session to which they all came: its client goes, and its program runs on.
+    # The session to which all ranks connected: its client disconnects, and its program runs on.
     session.disconnect(terminateDebuggee=False)
     last.next()
     last.resume()
@@ -336,12 +336,12 @@ def test_who_shows_a_wrong_token_is_refused_and_reported(session: Session, start
         program = start(light.path, __file__, environment=environment_of(0, f"{address}#{wrong}"))
         refused = f"dynamo-dap: rank 0 (local 0) runs without debugging: the debug server at {address} refused"
         assert "right token" in program.wait_for_line(refused)
-        # And it does.
+        # It runs without a debugger.
         assert program.wait_for_line("connected") == "connected False False"
         assert program.process.wait(DEADLINE) == 0
     reported = f"did not show the right token for {address}, and was refused."
     session.wait_for_output(reported, "important")
-    # From another address, without a word of DAP: nothing is said to it, and it keeps nobody out.
+    # A connection from another address that sends nothing: it gets no answer, and does not block others.
     with socket.create_connection((SERVER, port_of(server)), source_address=(FAR, 0)) as unauthenticated:
         unauthenticated.sendall(frame(b'{"seq":1,"type":"request","command":"initialize"}'))
         assert b"dynamoAuthorize" in unauthenticated.recv(4096)
@@ -386,7 +386,7 @@ def test_waiting_has_an_end_and_says_what_for(session: Session, start: Start, li
 def test_a_rank_without_a_session_runs_on(
     new_session: NewSession, start: Start, light: Fixture, tmp_path: Path
 ) -> None:
-    """The client goes before it has started one; or starts none at all."""
+    """The client disconnects before it has started a session, or starts none."""
     family = Family(new_session)
     session, end = family.parent, tmp_path / "end"
     beginning = listen(session)
@@ -435,7 +435,7 @@ def test_a_program_runs_where_no_debugger_waits(start: Start, light: Fixture, re
 def test_other_machines_come_with_a_token_of_the_users_own(
     new_session: NewSession, start: Start, light: Fixture
 ) -> None:
-    """It is in a variable of the server's environment, which the configuration names, and is said nowhere."""
+    """The token is in an environment variable of the server that the configuration names. No message shows it."""
     session = new_session(environment={"JOB_TOKEN": "secret of the job"})
     everywhere: dict[str, Any] = {"host": "0.0.0.0", "port": 0}
     session.initialize()
@@ -468,7 +468,7 @@ def test_ranks_that_a_scheduler_starts_are_known_by_its_numbers(session: Session
 
 
 def test_the_import_of_torch_is_untraced_in_a_rank_as_well(session: Session, start: Start, tmp_path: Path) -> None:
-    """What it imports of torch's is nobody's to stop in, and takes twice as long when it is traced."""
+    """No breakpoint can stop in torch's modules, and tracing doubles the time of their import."""
     (tmp_path / "torch.py").write_text("import sys\ntraced_by = sys.gettrace()\n")
     program = Fixture(tmp_path / "program.py")
     program.path.write_text("import torch  #@import\nprint('traced by', torch.traced_by)  #@after\n")
@@ -522,7 +522,7 @@ sys.exit(subprocess.run(sys.argv[1:], env={{**os.environ, VARIABLE: told}}).retu
 
 @pytest.mark.skipif(not has_network_namespaces(), reason="network namespaces are not permitted here")
 def test_a_rank_in_a_network_of_its_own(session: Session, start: Start, tmp_path: Path) -> None:
-    """Nothing of this machine can be reached from there, but by the one way that is let through."""
+    """From that network, only the tunnel leads to this machine."""
     beginning = listen(session, host="127.0.0.1")
     server = exported(session)
     relay = f"/tmp/dynamo-dap-relay-{os.getpid()}"

@@ -1,6 +1,6 @@
-"""Inductor under the debugger: what it makes is what it makes without, and the processes that it starts are left alone.
+"""Inductor under the debugger: its results are unchanged, and the processes that it starts are not debugged.
 
-Everything here runs with the default launch options.
+All tests use the default launch options.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ with open({log!r}, "a") as log:
     print(json.dumps([sys.argv[1:], dict(os.environ)]), file=log)
 os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 """
-"""Stands in for Python, and writes down with which arguments and environment it is started."""
+"""Replaces Python, and notes the arguments and the environment of each start."""
 
 
 def reporting_python(folder: Path) -> tuple[Path, Callable[[], list[Any]]]:
-    """Return a Python, and what reads how it was started so far."""
+    """Return a Python, and a function that reads its starts so far."""
     python, log = folder / "python", folder / "started"
     folder.mkdir()
     python.write_text(REPORTING_PYTHON.format(python=sys.executable, log=str(log)), encoding="utf-8")
@@ -46,7 +46,7 @@ def reporting_python(folder: Path) -> tuple[Path, Callable[[], list[Any]]]:
 
 
 def started_alike(starts: list[Any]) -> list[str]:
-    """What is the same in every run of how Python was started: no numbers, no temporary names."""
+    """The parts of Python's starts that are equal in every run: no numbers, no temporary names."""
     texts = []
     for arguments, environment in starts:
         text = re.sub(r"/(debugged|plain)/python", "PYTHON", json.dumps([arguments, environment], sort_keys=True))
@@ -55,7 +55,7 @@ def started_alike(starts: list[Any]) -> list[str]:
 
 
 def without_a_debugger(program: Fixture, python: Path, environment: dict[str, str]) -> list[str]:
-    """The lines that ``program`` prints by itself."""
+    """The lines that ``program`` prints without a debugger."""
     command = [sys.executable, str(program.path), str(python)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS, check=True)
     return run.stdout.splitlines()
@@ -160,7 +160,7 @@ def test_a_refused_session_is_reported_once_for_all_workers(new_session: NewSess
 
 
 def test_workers_run_on_when_their_sessions_do_not_come(new_session: NewSession, tmp_path: Path) -> None:
-    """The client says that it will start them, and never does."""
+    """The client agrees to start the sessions, but never does."""
     asked: list[Request] = []
     session = start_workers(new_session, tmp_path, asked.append)
     assert session.output("important").count("runs without debugging") == 1

@@ -1,4 +1,4 @@
-"""Dynamo's names are distinguished from the user's by debugpy and by the agent, with the default options."""
+"""debugpy and the agent show Dynamo's names separately from the user's, with the default options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def launch(session: Session, *places: str, **options: Any) -> None:
 
 
 def check(variables: Tree) -> list[str]:
-    """Dynamo's names are in their group only; return the user's."""
+    """Check that Dynamo's names are only in their group; return the user's names."""
     names = [name for name in variables.children if name != GROUP]
     assert not [name for name in names if DYNAMOS.match(name)], names
     if GROUP in variables:
@@ -90,7 +90,7 @@ def test_locals_have_what_a_function_binds_or_captures(session: Session) -> None
 
 
 def test_a_step_in_passes_polyfills_by_and_enters_what_they_call(session: Session) -> None:
-    """``justMyCode`` is off, so that installed packages are stepped into: what stands in for a builtin is none."""
+    """``justMyCode`` is off, so steps enter installed packages, but no polyfill, which replaces a builtin."""
     launch(session, "before_polyfill", justMyCode=False)
     session.wait_for_stop("breakpoint", at="before_polyfill")
     seen = []

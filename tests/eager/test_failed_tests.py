@@ -1,4 +1,4 @@
-"""Debugging pytest: it stops at what fails a test, and only there, and pytest warns of nothing that is ours."""
+"""Debugs pytest: it stops only at the line that fails a test, and the debugger causes no warnings of pytest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While debugpy has no reason to trace, the program's main thread is not traced; asked for something, it is."""
+"""The program's main thread is traced only while debugpy needs it, such as for a breakpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Start = Callable[..., None]
 
 @pytest.fixture
 def start(session: Session, tmp_path: Path) -> Iterator[Start]:
-    """Starts the program with the filter that VS Code sets by itself. It stands still after the test, and is ended."""
+    """Starts the program with the filter that VS Code sets by default. Ends it after the test."""
     file = tmp_path / "continues"
     file.touch()
 
@@ -67,7 +67,7 @@ def test_a_breakpoint_that_is_set_while_dynamo_traces_is_hit(session: Session, s
 
 
 def test_a_breakpoint_that_is_set_in_generated_code_is_hit(session: Session, start: Start) -> None:
-    """On Python 3.11 the thread is traced by the run-time engine then, which passes on to debugpy from there."""
+    """On Python 3.11, the run-time engine then traces the thread, and passes events on to debugpy."""
     start(mode="run-time", stopOnGeneratedCode=True)
     session.wait_for_stop("entry")
     session.set_breakpoints(PROGRAM, "after", mode="eager")
@@ -78,7 +78,7 @@ def test_a_breakpoint_that_is_set_in_generated_code_is_hit(session: Session, sta
 
 @pytest.fixture
 def importing(tmp_path: Path) -> Fixture:
-    """A program that imports a torch of its own, which reports who traced it and imports a module by a known name."""
+    """A program with its own module torch, which reports its trace function, and imports a module with a known name."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(
         "import sys\nimport colorsys\ntraced_by = sys.gettrace()  #@inside\n", encoding="utf-8"

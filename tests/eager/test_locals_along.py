@@ -1,6 +1,6 @@
-"""Scopes of ordinary frames come with their local variables: one request of the server's for two of the client's.
+"""The server gets the scopes of ordinary frames together with their local variables, in one request to debugpy.
 
-What came along must never be older than what was done since, and must run no code of the program unasked.
+These variables must never be outdated when the client requests them, and must run no code of the program unasked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.client import Session
 from tests.client.timeline import DEADLINE
 
 DEFAULT = {"eager": True, "mode": "both"}
-"""What ``launch`` has by default; the client of the tests has other options."""
+"""The defaults of ``launch``; the client of the tests has other options."""
 
 PROGRAM = """
 import sys
@@ -56,7 +56,7 @@ speaking()
 
 
 class Looking:
-    """A session in the program, and what it asks."""
+    """A session that counts the server's requests to debugpy."""
 
     def __init__(self, session: Session, folder: Path, *lines: str) -> None:
         self.program = folder / "program.py"
@@ -81,11 +81,11 @@ class Looking:
         self.frame = self._session.request("stackTrace", {"threadId": thread})["stackFrames"][0]["id"]
 
     def scopes(self) -> int:
-        """Ask for the scopes; return the reference of the local variables."""
+        """Request the scopes; return the reference of the local variables."""
         return int(self._session.request("scopes", {"frameId": self.frame})["scopes"][0]["variablesReference"])
 
     def variables(self, reference: int, **page: object) -> dict[str, str]:
-        """Ask for variables."""
+        """Request variables."""
         body = self._session.request("variables", {"variablesReference": reference, **page})
         return {one["name"]: one["value"] for one in body["variables"]}
 
@@ -100,7 +100,7 @@ class Looking:
         self.stop()
 
     def served(self) -> int:
-        """How often debugpy has been asked for variables since the last time."""
+        """How many requests for variables debugpy got since the last call."""
         return int(self.evaluate("[len(looks), looks.clear()][0]"))
 
 
@@ -117,7 +117,7 @@ def test_scopes_come_with_the_local_variables_on_every_call(session: Session, tm
         session.request("threads")
         assert looking.variables(reference) == {"items": f"[{call}]", "n": str(call), "text": "'a'"}
         asked_again.append(looking.served())
-        # A page of them is asked for, and what came along is given out once.
+        # A request for a page goes to debugpy, and the fetched variables are used only once.
         reference = looking.scopes()
         assert looking.variables(reference, start=1, count=1) == {"n": str(call)}
         assert looking.served() == 1
@@ -125,7 +125,7 @@ def test_scopes_come_with_the_local_variables_on_every_call(session: Session, tm
         assert looking.variables(reference) == looking.variables(reference)
         assert looking.served() >= 1
         session.request("continue", {"threadId": looking.thread})
-    # On a busy machine a client may come too late for what came along.
+    # On a busy machine, a request may come too late to use the fetched variables.
     assert 0 in asked_again, asked_again
     assert session.wait_for_exit() == 0
 
@@ -139,7 +139,7 @@ def test_what_came_along_is_never_older_than_what_was_done_since(session: Sessio
     reference = looking.scopes()
     looking.evaluate("items.append(5)")
     assert looking.variables(reference)["items"] == "[0, 5]"
-    # An expression is under way when the scopes are asked for, and has ended before the variables are.
+    # An expression is running when the scopes are requested, and ends before the variables are requested.
     ended = threading.Event()
     asked = {"frameId": looking.frame, "context": "repl", "expression": "__import__('time').sleep(0.2) or items.pop()"}
     session.client.connection.send_request("evaluate", asked, lambda response: ended.set())

@@ -1,4 +1,4 @@
-"""Ordinary Python, tracing and generated code in one session: what stops where, and who holds what."""
+"""Ordinary Python, traces and generated code in one session: where breakpoints and steps stop, and in which backend."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def names(stop: Stop) -> list[str]:
 
 
 def test_every_breakpoint_is_hit_in_tracing_or_in_eager_code(session: Session) -> None:
-    """With debugpy alone five of these are verified and never hit."""
+    """Without the agent, debugpy verifies five of these breakpoints, but never hits them."""
     places = ("helper", "fn1", "fn2", "fn4", "fn5", "loop1", "module")
     with launching(session, LOOP):
         assert all(one.verified for one in session.set_breakpoints(LOOP, *places))
@@ -47,7 +47,7 @@ def test_every_breakpoint_is_hit_in_tracing_or_in_eager_code(session: Session) -
 
 
 def test_debugpy_copes_with_generated_code_that_cannot_be_hashed(session: Session) -> None:
-    """It hashes every code object that it traces; a traceback of its own would be among the program's output."""
+    """When debugpy traces a code object, it hashes it. If that fails, the program's output has debugpy's traceback."""
     fixture = Fixture("eager/sliced")
     with launching(session, fixture):
         session.set_breakpoints(fixture, "call", "end")
@@ -74,7 +74,7 @@ def test_step_in_lands_in_the_trace_and_steps_come_back_to_the_caller(session: S
     session.step_out(at="fn1")
     session.next(at="fn2")
     session.next(at="fn3")
-    session.next(at="fn3")  # the analysis was restarted
+    session.next(at="fn3")  # Dynamo restarted its analysis
     session.next(at="fn4")
     session.next(at="fn5")
     session.next(at="call")
@@ -145,7 +145,7 @@ def test_an_eager_function_called_from_generated_code_is_debugpys(session: Sessi
 
 
 def test_debugpy_never_stops_in_generated_code(session: Session) -> None:
-    """A step out of a function called from it passes it by; a step over the compiled call stays in the caller."""
+    """Stepping out of a function that generated code calls skips that code. Stepping over a compiled call does, too."""
     with launching(session, DISABLED):
         session.set_breakpoints(DISABLED, "by_hand", "second")
     session.wait_for_stop("breakpoint", at="by_hand")

@@ -1,4 +1,4 @@
-"""Pausing a program that runs ordinary Python."""
+"""Pauses a program that runs ordinary Python."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ z = 3
 
 
 def test_a_pause_below_a_library_is_stepped_on_from(session: Session, tmp_path: Path) -> None:
-    """The library's function returns first: debugpy would stop there, show the caller, and lose the next step."""
+    """The library returns first. By itself, debugpy stops there, shows the caller and loses the next step."""
     program, pipe = Fixture(tmp_path / "program.py"), tmp_path / "pipe"
     program.path.write_text(BELOW_LIBRARY)
     os.mkfifo(pipe)

@@ -1,4 +1,4 @@
-"""A pause right after a continue, in a program whose debugger is slow: two connections carry the two requests."""
+"""A pause right after a continue, with a slow debugger in the program: the requests use two connections."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_pause_follows_the_continue_before_it(session: Session, tmp_path: Path
 
 
 class SlowHooks:
-    """Hooks that another thread overtakes, once, between looking and setting."""
+    """Hooks that another thread overtakes once, between reading and setting them."""
 
     def __init__(self, agent: Agent, meanwhile: Callable[[], None]) -> None:
         self._agent = agent

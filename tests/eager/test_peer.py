@@ -1,4 +1,4 @@
-"""debugpy's published behaviour is the test: the same scripted session with its own adapter and with ours agrees."""
+"""Compares scripted sessions with debugpy's own adapter and with ours: the transcripts must agree."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def hit_condition(peer: Peer) -> None:
 def log_point(peer: Peer) -> None:
     with peer.launching(args=["loop", "3"]):
         peer.breakpoints("end", logged={"loop": "i is {i}"})
-    # What the program prints takes another way, and could come in between: it prints when all is logged.
+    # The program's output uses another connection and could come in between, so the program prints after all log
+    # messages.
     peer.stop()
     peer.note("logged", peer.output("stdout"))
     _to_end(peer)
@@ -132,7 +133,7 @@ def step_in_a_comprehension(peer: Peer) -> None:
 def breakpoint_in_a_generator(peer: Peer) -> None:
     _run(peer, "generator", "3", at=("yield",))
     peer.stop()
-    # On Python 3.12 and newer debugpy stops there each time that the generator continues.
+    # On Python 3.12 and newer, debugpy would stop there each time that the generator continues.
     peer.breakpoints()
     _to_end(peer)
 
@@ -209,7 +210,8 @@ def nested_variables(peer: Peer) -> None:
     values = {one["name"]: one for one in peer.children(scope["variablesReference"])}
     for name in ("values", "account"):
         found = peer.children(values[name]["variablesReference"])
-        # Groups of debugpy's have no expression; it alone has an entry for the length, and ours alone for the class.
+        # debugpy's groups have no expression. Only debugpy has an entry for the length, and only ours has one for the
+        # class.
         inside = [(one["evaluateName"], one.get("type")) for one in found if one.get("evaluateName")]
         peer.note(name, sorted(one for one in inside if not one[0].startswith(("len(", "type("))))
     _to_end(peer)
@@ -222,7 +224,7 @@ def a_page_of_a_list(peer: Peer) -> None:
     arguments = {"expression": "values['list']", "frameId": peer.frames[0]["id"], "context": "watch"}
     body = peer.ask("evaluate", arguments)
     page = peer.children(body["variablesReference"], start=10, count=5)
-    # debugpy answers with the beginning of the list, whatever page is asked for.
+    # debugpy answers with the beginning of the list for any page.
     expressions = {one.get("evaluateName"): one["value"] for one in page}
     peer.note("page", [expressions.get(f"values['list'][{index}]") for index in range(10, 15)])
     _to_end(peer)
@@ -386,8 +388,8 @@ def a_data_loader_worker(peer: Peer) -> None:
     _to_end(peer)
 
 
-# What multiprocessing spawns is not compared: debugpy takes the resource tracker for a process of the user's, and a
-# program whose tracker is debugged does not always end. Our own side of it is in test_child_processes.
+# Processes that multiprocessing spawns are not compared: debugpy also debugs the resource tracker, and then the program
+# does not always end. test_child_processes tests ours.
 
 
 @scenario
@@ -505,7 +507,7 @@ _MAIN = {
     step_over,
     uncaught_exception,
 }
-"""Those that ``make test`` runs; the others take a minute more."""
+"""The scenarios that ``make test`` runs; the others take another minute."""
 
 
 @pytest.mark.parametrize(
@@ -524,7 +526,7 @@ def test_both_adapters_say_the_same(name: str) -> None:
             peer.close()
         return peer.transcript
 
-    # Most of the time both wait for their processes: they do so at once.
+    # Run both at once, because both mostly wait for their processes.
     with ThreadPoolExecutor() as threads:
         transcripts = dict(zip(ADAPTERS, threads.map(transcript_of, ADAPTERS), strict=True))
     assert len(transcripts["debugpy"]) > 0

@@ -1,4 +1,4 @@
-"""Calls on the main thread that are asked for while CPython's queue of them is full."""
+"""Calls for the main thread that are requested while CPython's queue of pending calls is full."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_nothing)
 
 @pytest.fixture
 def asked() -> Iterator[list[bool]]:
-    """What the thread was answered that fills the queue and asks for one call more, which notes itself."""
+    """The answers to a thread that fills the queue and requests one more call, which leaves a note."""
     answers: list[bool] = []
 
     def ask() -> None:
-        time.sleep(0.2)  # by now the main thread is in C, and takes nothing out
+        time.sleep(0.2)  # by now the main thread is in C, and runs no pending calls
         while ctypes.pythonapi.Py_AddPendingCall(_callback, None) != FULL:
             pass
         answers.append(call_on_main_thread(lambda: answers.append(True)))

@@ -1,4 +1,4 @@
-"""What the ranks of a distributed job print: together with prefixes, in the consoles of their own sessions, plainly."""
+"""The output of ranks: together with prefixes, in the console of each rank's session, or without prefixes."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def printed(session: Session, category: str, of: int) -> list[str]:
 
 @pytest.mark.parametrize("console", ["internalConsole", "integratedTerminal"])
 def test_each_line_says_which_rank_printed_it(family: Family, tmp_path: Path, console: str) -> None:
-    """Also in a terminal, and of a rank that is not debugged."""
+    """This also works in a terminal, and for a rank that is not debugged."""
     launch(family, tmp_path, *(["fork"] if console == "internalConsole" else []), ranks=[0], console=console)
     with family.child():
         pass
     if console == "internalConsole":
-        with family.child():  # that rank 0 forks
+        with family.child():  # the process that rank 0 forks
             pass
     assert family.parent.wait_for_exit() == 0
     for rank in range(2):
@@ -96,7 +96,7 @@ def test_each_rank_prints_in_its_own_session(family: Family, tmp_path: Path, how
 
 @pytest.mark.parametrize("way", ["plain", "redirects"])
 def test_what_ranks_print_is_left_alone(family: Family, tmp_path: Path, way: str) -> None:
-    """As the user wants it, or where torchrun is to write it to files."""
+    """The user has chosen this, or torchrun writes the output to files."""
     logs = tmp_path / "logs"
     if way == "plain":
         launch(family, tmp_path, rankOutput="plain", ranks=[])

@@ -1,4 +1,4 @@
-"""The ranks of a distributed job: sessions with their names, some of them undebugged, ``rank`` in conditions."""
+"""Ranks of a distributed job: named sessions, ranks that are not debugged, and ``rank`` in conditions."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def test_each_rank_is_a_session_and_conditions_know_it(family: Family, tmp_path:
         ranks[name] = child
     assert sorted(ranks) == ["rank 0 (local 0)", "rank 1 (local 1)"]
     for child in ranks.values():
-        # The program's own variable goes first.
+        # The program's own variable ``rank`` takes precedence.
         child.wait_for_stop("breakpoint", at="hides")
         child.resume()
     child = ranks["rank 1 (local 1)"]
-    # Traced, and in the cached calls.
+    # Stops in the trace, and in the cached calls.
     stop = child.wait_for_stop("breakpoint", at="traced")
     assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[4]")
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_each_rank_is_a_session_and_conditions_know_it(family: Family, tmp_path:
     child.resume()
     wait_for_end(family)
     assert "condition" not in ranks["rank 0 (local 0)"].output()
-    # What stopped in one of them only is compiled alike in both.
+    # A stop in only one rank does not change its compiles.
     records = sorted((tmp_path / "session-1" / "records").rglob(f"*{SUFFIX}"))
     compared = compare_ranks(records_of_ranks(records[-1]))
     assert compared.ranks == [0, 1]
@@ -110,7 +110,7 @@ def test_only_the_ranks_that_are_wanted_are_debugged(family: Family) -> None:
 
 
 def test_a_rank_that_is_held_does_not_end_the_job(family: Family) -> None:
-    """Longer than the timeout of its process group: before that is made, and while others wait in a collective."""
+    """It is held longer than its process group's timeout: before the group exists, and while others wait for it."""
     seconds = 3.0
     launch(family.parent, count=3, seconds=seconds, ranks=[0, 1])
     ranks: dict[str, Session] = {}
@@ -142,7 +142,7 @@ def test_timeouts_can_be_left_as_the_program_says(family: Family) -> None:
     family.parent.expects_program_traceback = True
     with family.child() as child:
         child.set_breakpoints(PROGRAM, "begins")
-    # The other one stops waiting, and torchrun ends the held one.
+    # The other rank stops waiting, and torchrun ends the held rank.
     assert family.parent.wait_for_exit() == 1
     assert "imed out" in family.parent.output("stderr")
     child.timeline.expect_event("terminated")
@@ -227,7 +227,7 @@ def test_a_rank_that_is_killed_ends_the_job(family: Family, tmp_path: Path) -> N
     last = ranks["rank 1 (local 1)"]
     last.wait_for_stop("breakpoint", at="killed")
     last.resume()
-    # The other one waits for a day, but not for one that is gone.
+    # The other rank would wait for a day, but not for a rank that has ended.
     assert family.parent.wait_for_exit() == 1
     for child in ranks.values():
         child.timeline.expect_event("terminated")
@@ -249,7 +249,7 @@ def test_a_rank_that_raises_stops_there_and_ends_the_job(family: Family, tmp_pat
     assert "ValueError" in str(stop.body)
     information = last.request("exceptionInfo", {"threadId": stop.thread_id})
     assert (information["exceptionId"], information["description"]) == ("ValueError", "only here")
-    # While it is held nothing ends: the other one waits for it.
+    # While this rank is held, nothing ends: the other rank waits for it.
     assert all(event["event"] != "terminated" for child in ranks.values() for event in child.timeline.events)
     last.resume()
     assert family.parent.wait_for_exit() == 1
@@ -264,7 +264,7 @@ def test_nothing_is_left_of_a_job_that_is_ended_while_a_rank_has_not_arrived(fam
         pass
     begins = "both run, one of them without debugging"
     family.parent.timeline.wait_until(lambda: family.parent.output("stdout").count("begins") == 2, begins)
-    # The one that is not wanted runs as without a debugger.
+    # The rank that is not debugged runs as without a debugger.
     assert "begins with pydevd False, traced False\n" in family.parent.output("stdout")
     assert "begins with pydevd True" in family.parent.output("stdout")
     family.parent.disconnect(terminateDebuggee=True)
@@ -313,7 +313,7 @@ def test_ranks_that_run_already_are_attached_to_by_one_configuration(family: Fam
         held = family.parent
         held.set_breakpoints(program, "step", condition="rank == 0")
         stop = held.wait_for_stop("breakpoint", at="step")
-        # Its group was made before anybody attached.
+        # Its process group existed before a debugger attached.
         waiting.timeline.wait_until(lambda: "would have ended after" in waiting.output("console"), "it says so")
         held.set_breakpoints(program)
         stop.frame.evaluate("is_over.fill_(1)", "repl")
@@ -322,7 +322,7 @@ def test_ranks_that_run_already_are_attached_to_by_one_configuration(family: Fam
             each.wait_for_line("waits for 1 day")
         for session in (held, waiting):
             session.disconnect(terminateDebuggee=False)
-        # Without a debugger they wait as the program says.
+        # Without a debugger, the program's own timeouts count again.
         for each in running:
             each.wait_for_line("over")
             assert each.process.wait(DEADLINE) == 0
@@ -332,7 +332,7 @@ def test_ranks_that_run_already_are_attached_to_by_one_configuration(family: Fam
 
 
 def test_a_client_without_child_sessions_learns_that_no_rank_is_debugged(session: Session) -> None:
-    """Every editor that lacks them would show breakpoints that nothing comes to."""
+    """An editor without child sessions would otherwise show breakpoints that no rank can hit."""
     args = ["--help"]
     with session.configuring("launch", {"module": "torch.distributed.run", "args": args, "python": [sys.executable]}):
         pass
@@ -347,7 +347,7 @@ def test_a_rank_beyond_the_last_port_is_refused(session: Session) -> None:
 
 
 def free_ports(count: int) -> int:
-    """The first of several ports that nobody listens on, one after the other."""
+    """The first of several consecutive free ports."""
     while True:
         first = free_port()
         with contextlib.ExitStack() as probes:

@@ -30,7 +30,7 @@ def family(new_session: NewSession) -> Family:
 
 
 def launch(family: Family, *arguments: str, **conditions: str) -> tuple[Session, Session]:
-    """Start a job of two with breakpoints by place, each with a condition; return the sessions of the ranks."""
+    """Start a job of two ranks with breakpoints at places, each with a condition; return the ranks' sessions."""
     first, second = launch_many(family, 2, *arguments, **conditions)
     return first, second
 
@@ -56,10 +56,10 @@ def set_breakpoints(session: Session, **conditions: str) -> None:
 
 
 def wait_for_all(ranks: Sequence[Session], at: str) -> None:
-    """Wait until all are held, and step each one to the place ``at``: the other one stays where it is."""
+    """Wait until all ranks are held, and step each one to the place ``at``, while the others stay."""
     for rank in ranks:
         step_alone(rank, rank.wait_for_stop(), at)
-    # A step of one may have taken others along: their stops on the way are not those that a test waits for.
+    # A step of one rank may have stepped others. Drop their stops on the way, for which no test waits.
     for rank in ranks:
         rank.timeline.pass_by()
 
@@ -71,7 +71,7 @@ def step_alone(rank: Session, stop: Stop, at: str) -> None:
 
 
 def step(ranks: Sequence[Session], by: Session, command: str, *places: str) -> None:
-    """Step one, and see where all arrive: at one place, or each at its own."""
+    """Step one rank, and check where all stop: at one place, or each at its own."""
     by.resume(command)
     for rank, at in zip(ranks, places if len(places) > 1 else places * len(ranks), strict=True):
         rank.wait_for_stop("step", at=at)
@@ -90,7 +90,7 @@ def wait_for_end(family: Family) -> None:
 def test_ranks_stop_step_and_continue_together(family: Family) -> None:
     ranks = first, second = launch(family, first="")
     wait_for_all(ranks, "first")
-    # Whichever is asked to step.
+    # Both step, whichever rank gets the request.
     step(ranks, first, "next", "second")
     step(ranks, second, "next", "reduce")
     step(ranks, second, "next", "branch")
@@ -98,10 +98,10 @@ def test_ranks_stop_step_and_continue_together(family: Family) -> None:
     parted = f"{SECOND} has diverged: it is at {place('after')}, and {FIRST} at {place('only')}."
     for rank in ranks:
         rank.wait_for_output(parted, "console")
-    # That one waits until the other is there, too.
+    # This rank waits until the other arrives, too.
     first.next(at="after")
     first.wait_for_output(f"{SECOND} did not step with {FIRST}: it is stopped at {place('after')}.", "console")
-    # Into a trace, and out of it.
+    # Steps into a trace, and out of it.
     step(ranks, second, "stepIn", "traced")
     step(ranks, first, "next", "computed")
     step(ranks, first, "stepOut", "after")
@@ -124,12 +124,12 @@ def test_four_ranks_stop_step_and_continue_together(family: Family) -> None:
     for by, at in ((2, "second"), (0, "reduce"), (3, "branch")):
         step(ranks, ranks[by], "next", at)
     step(ranks, ranks[1], "next", "only", "after", "after", "after")
-    # One has parted from three.
+    # One rank has diverged from three.
     parted = f"{names[0]} has diverged: it is at {place('only')}, and {names[1]} at {place('after')}."
     for rank in ranks[:2]:
         rank.wait_for_output(parted, "console")
     assert "has diverged" not in ranks[2].output() + ranks[3].output()
-    # Those continue together, into a trace, and the one is left where it is.
+    # The three step together into a trace, and the diverged rank stays.
     step(ranks[1:], ranks[3], "stepIn", "traced")
     ranks[3].wait_for_output(f"{names[0]} did not step with {names[3]}: it is stopped at {place('only')}.", "console")
     ranks[0].next(at="after")
@@ -146,7 +146,7 @@ def test_four_ranks_stop_step_and_continue_together(family: Family) -> None:
 
 
 def begin_turn(family: Family, ranks: tuple[Session, Session], begin: Path, turn: int) -> None:
-    """Have rank 0 stop where its turn begins, when rank 1 waits in C for it; and see that rank 1 is asked to pause."""
+    """Stop rank 0 at the start of its turn while rank 1 waits for it in C. Check that rank 1 gets a pause request."""
     first, second = ranks
     waits = "rank 1 waits in C"
     family.parent.timeline.wait_until(lambda: family.parent.output("stdout").count("waits") == turn, waits)
@@ -167,11 +167,10 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
     begin = tmp_path / "begin"
     ranks = first, second = launch(family, str(begin), turn="rank == 0 and turn > 0")
     begin_turn(family, ranks, begin, 1)
-    # What it was asked for is withdrawn: it does not stop when it is back in Python.
+    # The pause request is withdrawn: rank 1 does not stop when it is back in Python.
     first.resume()
     begin_turn(family, ranks, begin, 2)
-    # Unless it reached a line just at the time that this was on its way: it continues by itself then. By now that is
-    # over, as it waits again.
+    # If it reached a line before the withdrawal arrived, it stops and continues by itself. By now it waits again.
     withdrawn = stops_of(second)
     assert withdrawn in ([], ["pause"])
     for _ in withdrawn:
@@ -182,7 +181,7 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
     first.next(at="second")
     first.next(at="reduce")
     assert stops_of(second) == withdrawn, "it waits in C"
-    # Behind the collective it does stop, perhaps in the same line, and only once.
+    # After the collective it stops once, perhaps in the same line.
     first.next(at="branch")
     stop = second.wait_for_stop("pause")
     assert PROGRAM.line("reduce") <= stop.user_frames[0].line <= PROGRAM.line("after"), stop.user_frames

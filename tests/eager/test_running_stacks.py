@@ -1,4 +1,4 @@
-"""A breakpoint that is set while the program runs is hit in the functions that run already, wherever they are."""
+"""A breakpoint that is set while the program runs also stops in running functions, anywhere in the stack."""
 
 from __future__ import annotations
 

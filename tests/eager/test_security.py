@@ -1,4 +1,4 @@
-"""A debugger runs code, so only its owner may reach it: no socket is on the network, every one wants a token."""
+"""A debugger runs code, so only its owner may reach it: no socket is on the network, and each requires a token."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def ports(mark: str) -> list[Any]:
 
 
 def names(mark: str) -> set[str]:
-    """The abstract sockets on which they listen."""
+    """The abstract sockets on which these processes listen."""
     found = [each.laddr for process in marked_with(mark) for each in process.net_connections("unix")]
     return {name for name in found if name.startswith("@dynamo-dap-")}
 
 
 def show_token(address: tuple[str, int], token: str) -> None:
-    """Knock with a token. Raises ``RequestFailed`` when it is not wanted."""
+    """Connect with a token. Raises ``RequestFailed`` if it is refused."""
     connection = Connection(SocketStream(connect_locally(*address, DEADLINE)), "peer")
     connection.start(NoReceiver())
     try:
@@ -61,7 +61,7 @@ def test_a_session_takes_no_port(family: Family, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FORKS)
     with family.parent.launching(program):
-        # While all are listened on: for debugpy, for children.
+        # At this time the processes listen for debugpy and for children.
         found = names(family.parent.mark)
         assert ports(family.parent.mark) == []
     family.wait_until_asked()
@@ -133,7 +133,7 @@ def test_a_program_that_listens_turns_wrong_tokens_away_and_loses_nothing(new_se
         session = new_session()
         session.attach(*address, "listening", "again")
         session.wait_for_stop("breakpoint", at="again")
-        # Nor is a session disturbed that continues.
+        # A wrong token does not disturb a running session either.
         with pytest.raises(RequestFailed, match="token"):
             show_token(address, "guessed")
         session.continue_to_stop(at="again")
@@ -152,7 +152,7 @@ def test_a_program_does_not_listen_beyond_this_machine_without_a_token(host: str
 
 
 def test_the_tokens_are_on_no_command_line(family: Family, tmp_path: Path) -> None:
-    """Every user of the machine can read those."""
+    """Every user of the machine can read command lines."""
     program = tmp_path / "program.py"
     program.write_text(
         "import subprocess, sys, time\n"
@@ -161,7 +161,7 @@ def test_the_tokens_are_on_no_command_line(family: Family, tmp_path: Path) -> No
     with family.parent.launching(program):
         pass
     configuration: dict[str, Any] = family.wait_until_asked()["configuration"]
-    # The folder is called after the test.
+    # The test's folder contains the test's name, which has the word "tokens".
     lines = [" ".join(process.cmdline()).replace(str(tmp_path), "") for process in marked_with(family.parent.mark)]
     assert any("--child" in line for line in lines)
     token = configuration["connect"]["accessToken"]

@@ -1,4 +1,4 @@
-"""Pausing, restarting and ending a session whose threads two debuggers hold."""
+"""Pauses, restarts and ends sessions whose threads are held by the agent and by debugpy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITHOUT_TORCH = Fixture("eager/runs_on")
 
 
 class Running:
-    """The program, in one of its ways, and the file whose end ends it."""
+    """The running program, and the file whose removal ends it."""
 
     def __init__(self, session: Session, folder: Path, way: str, *places: str, **options: Any) -> None:
         self.session = session
@@ -28,7 +28,7 @@ class Running:
             session.set_breakpoints(self.file, *places)
 
     def let_end(self) -> None:
-        """Have the program end by itself."""
+        """Let the program end by itself."""
         self.flag.unlink()
 
     def pause(self) -> Stop:
@@ -47,7 +47,7 @@ def test_pause_in_eager_code(session: Session, tmp_path: Path) -> None:
     for _ in range(3):
         stop = program.pause()
         assert {"eager", "<module>"} <= set(names(stop))
-        session.resume()  # the next pause is asked for at once, perhaps before the thread continues
+        session.resume()  # the next pause is requested at once, perhaps before the thread continues
     assert [thread.name for thread in session.client.threads()] == ["MainThread"]
     program.let_end()
     assert session.wait_for_exit() == 0
@@ -67,7 +67,7 @@ def test_pause_while_dynamo_traces(session: Session, tmp_path: Path) -> None:
 
 
 def test_pause_in_generated_code(session: Session, tmp_path: Path) -> None:
-    """The pause is asked for while what generated code calls is in C: it is over when that returns."""
+    """The pause is requested while a function that generated code calls is in C. The thread stops when it returns."""
     program = Running(session, tmp_path, "generated", "waits")
     session.wait_for_stop("breakpoint", at="waits")
     session.continue_to_stop(at="waits")
@@ -119,7 +119,7 @@ def test_disconnect_while_held(session: Session, tmp_path: Path, way: str, place
 
 
 def hold_both(session: Session, folder: Path) -> tuple[Running, Stop, Stop]:
-    """One thread is held in a trace by the agent, then the other in eager code by debugpy."""
+    """Hold one thread in a trace by the agent, then the other in eager code by debugpy."""
     program = Running(session, folder, "both", "held")
     traced = session.wait_for_stop("breakpoint", at="held")
     session.set_breakpoints(PROGRAM, "eager")
@@ -135,7 +135,7 @@ def test_each_thread_continues_by_itself_under_either_debugger(session: Session,
     continued = session.timeline.expect_event("continued")
     assert continued["threadId"] == eager.thread_id
     assert continued["allThreadsContinued"] is False
-    # The other thread is where it was, and has its values.
+    # The other thread is still at its place, with its values.
     assert traced.frame["Locals"]["x"].text.startswith("Tensor f32[2]")
     session.resume(thread_id=traced.thread_id)
     program.let_end()
@@ -143,7 +143,7 @@ def test_each_thread_continues_by_itself_under_either_debugger(session: Session,
 
 
 def test_an_eager_stop_outlasts_the_other_threads(session: Session, tmp_path: Path) -> None:
-    """The traced thread runs to its end, its first call over, while the eager one is inspected."""
+    """The traced thread finishes its first call and ends while the eager thread is inspected."""
     program, traced, eager = hold_both(session, tmp_path)
     session.resume(thread_id=traced.thread_id)
     session.timeline.expect_event("thread", lambda body: body == {"reason": "exited", "threadId": traced.thread_id})
@@ -203,7 +203,7 @@ def test_a_program_that_takes_its_time_to_end_is_not_taken_for_a_broken_connecti
 
 
 def test_at_its_end_the_program_does_not_wait_for_debugpy(session: Session, tmp_path: Path) -> None:
-    """Its reader has left when debugpy lets the program end; where the two wait for each other it never does."""
+    """The reader of debugpy ends before debugpy lets the program end. If both waited for each other, neither ended."""
     program = tmp_path / "ending.py"
     program.write_text(
         "import os, threading\n"

@@ -1,7 +1,7 @@
 """Many threads in one compiled function, breakpoints in its eager caller and in its body, with the default options.
 
-Every hit is reported once, at its own place, with its values, and every request is answered in time. In the ordinary
-suite a few rounds; ``DYNAMO_DAP_STRESS_ROUNDS=200`` for as many as one has the time for.
+Every hit is reported once, at its own place, with its values, and every request is answered in time. The ordinary
+suite runs a few rounds; ``DYNAMO_DAP_STRESS_ROUNDS=200`` runs more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ THREADS = 8
 ROUNDS = int(os.environ.get("DYNAMO_DAP_STRESS_ROUNDS", "5"))
 COMPILES = 3
 ANSWER_SECONDS = 10.0
-"""Seconds in which each request has to be answered: a lost answer takes for ever, a busy machine a second."""
+"""The time limit of each answer in seconds. A lost answer never comes; a busy machine takes about a second."""
 
 
 class _Hits:
@@ -41,7 +41,7 @@ class _Hits:
         return body
 
     def take(self, stop: dict[str, Any]) -> None:
-        """Look at a stop as an IDE does, and let its thread continue."""
+        """Inspect a stop like an IDE, and continue its thread."""
         thread = stop["threadId"]
         frames = self.ask("stackTrace", {"threadId": thread})["stackFrames"]
         where = next(frame for frame in frames if frame["source"].get("path") == str(PROGRAM.path))
@@ -69,7 +69,7 @@ def test_every_hit_of_many_threads_is_reported(session: Session) -> None:
     executed = json.loads(session.output("stdout"))
     assert hits.slowest < ANSWER_SECONDS
     assert executed["eager"] == THREADS * ROUNDS == executed["broken"] - 1
-    # Every call stops where Dynamo traces it, or traces it again since it is a cached call.
+    # Every call stops in its trace, or, if it is a cached call, in its replay.
     assert hits.counted == {
         "eager": executed["eager"],
         "traced": executed["eager"],
@@ -90,7 +90,7 @@ def test_a_thread_that_is_being_started_is_left_alone_and_then_debugged(session:
 
 
 def test_a_pause_of_a_thread_that_waits_in_c_is_taken_by_one_that_runs(session: Session, tmp_path: Path) -> None:
-    """The main thread waits for another one: paused is whichever runs Python, and nobody after it."""
+    """The main thread waits for another thread. The pause stops a thread that runs Python, and no other."""
     program = tmp_path / "program.py"
     program.write_text(
         "import threading\n"

@@ -1,6 +1,6 @@
-"""Exceptions that are raised while Dynamo traces stop where ordinary Python would have stopped, with the trace alive.
+"""Exceptions that are raised while Dynamo traces stop at the same lines as in ordinary Python, with the trace alive.
 
-With the default launch options; which lines ordinary Python stops at is asked of the same program, uncompiled.
+Uses the default launch options. The expected lines come from the same program, uncompiled.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def launch(session: Session, folder: Path, filters: list[str], *arguments: str) 
 
 
 def lines_of_stops(session: Session) -> list[str]:
-    """The lines at which it stops, to the end of the program."""
+    """The lines of all stops until the end of the program."""
     found: list[str] = []
     while True:
         try:
@@ -132,7 +132,7 @@ def test_it_stops_where_ordinary_python_does(
     launch(plain, tmp_path, [name], "eager", functions, "die", "plain")
     launch(compiled, tmp_path, [name], "eager", functions, "die")
     found = [lines_of_stops(plain), lines_of_stops(compiled)]
-    if name == "raised":  # stops in each caller that an exception passes, and callers that are traced are none
+    if name == "raised":  # this filter stops in each caller that an exception passes, except in traced callers
         found = [[line for line in lines if line in FAILING] for lines in found]
     assert found == [expected, expected]
 
@@ -153,7 +153,7 @@ def test_the_trace_is_alive_and_the_users_error_comes_first(session: Session, tm
     assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[3, 4] cpu")
     assert stop.frame.evaluate("y.shape[0] * 2").text == "6"
     assert "x + 1" in " ".join(stop.frame["Graph"].texts().values())
-    # Once is enough: ordinary Python does not stop for it again.
+    # Ordinary Python does not stop again for this exception.
     assert session.run_to_end() == 1
     assert "TorchRuntimeError" in session.output("stderr")
 

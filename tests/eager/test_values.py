@@ -1,4 +1,4 @@
-"""Values in ordinary frames, which debugpy shows: as in a trace and in generated code, and no more is read or run."""
+"""Values in debugpy's frames look as in a trace and in generated code, and showing them reads and runs no more."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.client.session import Stop, Tree
 
 SAME = Fixture("eager/same_values")
 DEFAULT = {"eager": True, "mode": "both"}
-"""What ``launch`` has by default; the client of the tests has other options."""
+"""The defaults of ``launch``; the client of the tests has other options."""
 
 METADATA = ("shape", "stride", "dtype", "device", "layout", "requires_grad")
 
 
 def shown(tree: Tree) -> dict[str, Any]:
-    """The text, type and children of a value: what an eye sees of it, without what only a trace knows, or has not."""
+    """The text, type and children of a value, without facts that only a trace knows, or that a trace lacks."""
     return {
         "text": tree.text.partition(" = ")[0],
         "type": tree.variable.type,
@@ -90,10 +90,10 @@ def test_what_is_asked_of_an_ordinary_frame_is_shown_alike(session: Session) -> 
     }.items():
         for context in ("watch", "hover", "repl", "variables"):
             assert frame.evaluate(expression, context).text == text, (expression, context)
-    # An object describes itself; its tensors are not read for that, unless it is copied.
+    # An object describes itself. This reads its tensors only if the value is copied.
     assert frame.evaluate("described").text == "Described(Tensor f32[3, 4] cpu, Tensor f32[3, 4] cpu)"
     assert frame.evaluate("x", "clipboard").text.startswith("tensor([[")
-    # Children: with their expressions, statistics when asked for, rows by pages.
+    # Children have expressions, statistics on request, and pages of rows.
     x = frame["Locals"]["x"]
     assert x["shape"].variable.evaluate_name == "x.shape"
     assert x["2"].variable.evaluate_name == "x[2]"
@@ -148,7 +148,7 @@ run()
 
 
 def test_subclasses_and_tensors_without_data(session: Session, tmp_path: Path) -> None:
-    """Torch is imported by the program, long after the session has begun."""
+    """The program imports torch long after the session has begun."""
     path = tmp_path / "subclasses.py"
     path.write_text(TEXT_OF_DATA, encoding="utf-8")
     session.launch(path, "look", **DEFAULT)
@@ -169,7 +169,7 @@ def test_subclasses_and_tensors_without_data(session: Session, tmp_path: Path) -
 
 
 def test_a_program_does_not_import_torch_or_forms_of_django(session: Session, tmp_path: Path) -> None:
-    """Debugpy asks Django for its types when it first shows a value; it is installed where these tests run."""
+    """When debugpy first shows a value, it imports Django's types, and Django is installed for these tests."""
     assert importlib.util.find_spec("django") is not None
     path = tmp_path / "plain.py"
     path.write_text(
@@ -228,7 +228,7 @@ def check_globals(session: Session, place: str) -> None:
 
 
 def test_a_page_of_a_scope_is_all_that_is_shown(session: Session, tmp_path: Path) -> None:
-    """The values beyond the page are not even turned into text."""
+    """Values beyond the page are not even converted to text."""
     path = tmp_path / "many.py"
     path.write_text(
         "shown = []\n"

@@ -1,4 +1,4 @@
-"""The thread that watches waiting ranks is not in torch's C++ while the program ends, which would abort the process."""
+"""The thread that watches waiting ranks must not be in torch's C++ when the program ends: that aborts the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.client.timeline import DEADLINE
 
 
 def test_the_end_of_the_program_waits_for_a_look_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a C++ call that returns just at the time of the end would show it, which cannot be had on demand."""
+    """Uses a function of its own, because no real C++ call can be made to return exactly when the program ends."""
     looking, may_continue = threading.Event(), threading.Event()
 
     def look(now: float) -> list[group_timeouts.Waiting]:  # noqa: ARG001  (as the real one)

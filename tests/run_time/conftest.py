@@ -1,4 +1,4 @@
-"""Every test here compiles afresh and leaves no hook behind."""
+"""Makes every test begin without compiled code, and end without hooks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch._C._dynamo import eval_frame
 from torch._C._dynamo.eval_frame import get_bytecode_debugger_callback
 
 _marked: list[CodeType] = []
-"""Generated code with a breakpoint marker. torch keeps its address for all time, and starts its own debugger around
-whatever code has that address: no other code may ever come to have it."""
+"""Generated code with a breakpoint marker, which must stay alive: torch keeps its address for ever, and starts its own
+debugger for any code at that address."""
 
 
 @pytest.fixture(autouse=True, scope="session")

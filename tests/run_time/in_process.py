@@ -1,7 +1,7 @@
-"""The run-time engine in the test's own process: a host that a test scripts, with the agent's real breakpoint table.
+"""Runs the run-time engine in the test's own process: with a scripted host and the agent's real breakpoint table.
 
-What is real: the engine, torch, CPython's events, the frames and their values. What is left out: threads of requests
-and the protocol, which the end-to-end tests have.
+The engine, torch, CPython's events, the frames and their values are real. Only end-to-end tests have the protocol and
+the threads of requests.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.protocol.options import AgentOptions
 
 Action = str | None
-"""What the user does at a stop: ``in``, ``over``, ``out``, with a granularity behind it or not; None runs on."""
+"""The user's action at a stop: ``in``, ``over`` or ``out``, optionally with a granularity; None continues."""
 
 _KINDS = {"in": StepKind.IN, "over": StepKind.OVER, "out": StepKind.OUT}
 
 
 class SeenStop:
-    """A stop as a test sees it, while it lasts."""
+    """A stop that a test inspects while the thread is held."""
 
     def __init__(self, stop: Stop) -> None:
         self.stop = stop
@@ -41,7 +41,7 @@ class SeenStop:
 
     @property
     def generated(self) -> Any:
-        """What is known of the generated code on top."""
+        """The known facts about the top frame's generated code."""
         return self.frame._running.generated
 
     @property
@@ -57,7 +57,7 @@ class SeenStop:
 
     @property
     def title(self) -> str:
-        """What the current group of the listing is for."""
+        """The purpose of the listing's current group."""
         return str(self.generated.listing.group_of(self.index).purpose.title)
 
     @property
@@ -92,7 +92,7 @@ class SeenStop:
 
 
 class ScriptedHost:
-    """The agent's part, played by a test: ``script`` is called at every stop and says what to do next."""
+    """Plays the agent: calls ``script`` at every stop, which says what to do next."""
 
     def __init__(self, script: Callable[[SeenStop], Action], **options: Any) -> None:
         self.options = AgentOptions(**{"mode": "run-time", **options})
@@ -115,7 +115,7 @@ class ScriptedHost:
         try:
             action = self._script(SeenStop(stop))
         except BaseException as failure:  # noqa: BLE001  (see below)
-            # Engines keep exceptions away from the program; the test wants its own back.
+            # Engines swallow exceptions to protect the program, so keep the script's exception for the test.
             self.failure = failure
             action = None
         finally:
@@ -143,7 +143,7 @@ class ScriptedHost:
             self.steps.begin(ident, step)
 
     def request_pause(self) -> None:
-        """The user asks this thread to pause."""
+        """Pause this thread, as a user would."""
         self.steps.request_pauses([threading.get_ident()])
 
     def listing_of(self, code: types.CodeType) -> None:
@@ -189,7 +189,7 @@ class ScriptedHost:
 
 @contextmanager
 def debugging(script: Callable[[SeenStop], Action], **options: Any) -> Iterator[ScriptedHost]:
-    """Debug what runs inside; what went wrong in ``script`` comes out at the end."""
+    """Debug the code in the context. Errors of ``script`` are raised at the end."""
     host = ScriptedHost(script, **options)
     engine = RunTimeEngine(host)  # type: ignore[arg-type]  # it plays the agent's part
     Patcher(engine.codes)
@@ -205,7 +205,7 @@ def debugging(script: Callable[[SeenStop], Action], **options: Any) -> Iterator[
 
 @dataclass
 class Recorder:
-    """A script that does the same at each stop and writes down where it was."""
+    """A script that repeats one action at each stop and notes the place."""
 
     action: Action = None
     limit: int = 2000

@@ -31,7 +31,7 @@ def line(marker: str) -> int:
 
 
 def compiled(function: Any) -> Any:
-    """Compile without a backend's own generated code in the way."""
+    """Compile with a backend that generates no code of its own."""
     return torch.compile(function, backend="eager")
 
 

@@ -1,4 +1,4 @@
-"""What tests of generated code know of the Python that they run on: Python 3.10's instructions have other names."""
+"""Names of instructions for tests of generated code, which differ on Python 3.10."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CALL = "CALL_FUNCTION" if IS_3_10 else "CALL"
 """The instruction that calls a function with arguments by position."""
 
 FIRST_LINE = 1 if IS_3_10 else 2
-"""Line of a listing where a function is entered; on newer Pythons ``RESUME`` comes before."""
+"""The first line of a function in a listing; on newer Pythons, ``RESUME`` comes before it."""
 
 not_on_3_10 = pytest.mark.skipif(IS_3_10, reason="Python 3.10 has neither NULL slots nor instructions that make cells")
 slots_are_written = pytest.mark.skipif(

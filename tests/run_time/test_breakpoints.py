@@ -153,7 +153,7 @@ def test_a_condition_that_fails_stops_and_says_why() -> None:
 
 
 class _Slow:
-    """A value with an attribute that takes for ever, for a condition that looks harmless."""
+    """A value with an attribute that never returns, for a condition that looks harmless."""
 
     is_over = False
 
@@ -177,7 +177,7 @@ def test_a_condition_without_a_call_is_bounded_in_time_too(monkeypatch: pytest.M
         assert len(record.seen) == 1, "as any condition that fails, it stops and says why"
         assert any("SLOW.attribute" in text for text in host.printed), host.printed
     assert not slow.is_over
-    # What interrupted the condition does not arrive in the program later, and a traced thread gets on.
+    # The interruption of the condition does not arrive later in the program, and a traced thread continues.
     stepping = Recorder("over instruction")
     with debugging(stepping, stop_on_generated_code=True):
         assert function(*replay_arguments()) is not None
@@ -229,7 +229,7 @@ def test_entry_of_a_function() -> None:
 
 
 def _met(host: ScriptedHost, function: Any, *arguments: Any) -> list[Any]:
-    """Run once so that the generated code is known."""
+    """Run the function once, so that the debugger knows its generated code."""
     host.request_pause()
     host.engine.update_hooks()
     function(*arguments)

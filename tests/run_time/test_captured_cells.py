@@ -1,4 +1,4 @@
-"""The cells of what a running function captures are the program's own, on every Python."""
+"""The cells of a running function's captured variables are the program's own, on every Python."""
 
 from __future__ import annotations
 

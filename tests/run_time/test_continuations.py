@@ -1,4 +1,4 @@
-"""Stops in the rest of a function that runs as ordinary Python after a graph break that cannot be resumed."""
+"""Stops after a graph break without a resume function, where the rest of the function runs as ordinary Python."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_each_call_stops_on_the_lines_that_run_as_python(session: Session, program: Path) -> None:
-    """The line of the break was traced: it stops once a call, too. A function with a break in a loop runs as Python.
+    """The line of the break was traced, and also stops once per call. A function with a break in a loop runs as Python.
 
     Its first call is traced until the break, and stops no more often than the second one.
     """
@@ -67,7 +67,7 @@ def test_each_call_stops_on_the_lines_that_run_as_python(session: Session, progr
 
 
 def test_next_goes_line_by_line(session: Session, program: Path) -> None:
-    """From the trace, over the graph break, to the function's end."""
+    """Steps lead from the trace, over the graph break, to the function's end."""
     session.launch(program, "broken")
     session.wait_for_stop("breakpoint", at="broken")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The segfault locator: what a process that died was executing."""
+"""The segfault locator, which says what a process was executing when it died."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_writing_is_safe_from_many_threads(tmp_path: Path) -> None:
     assert site.index == 499 % 20
 
 
-# -- the whole way ---------------------------------------------------------------------------------------------------
+# -- end to end ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["traced", "stepped"])

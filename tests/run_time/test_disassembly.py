@@ -1,4 +1,4 @@
-"""``disassemble``: rows, addresses, padding beyond both ends, code that is gone."""
+"""``disassemble``: rows, addresses, padding beyond both ends, and code that no longer exists."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_as_many_rows_as_asked_for_with_padding_beyond_both_ends(first: int, cou
 
 
 def test_scrolling_on_from_padding() -> None:
-    """VS Code asks on from the last row it has, whatever that is."""
+    """VS Code continues from its last row, even if that row is padding."""
     with debugging(Recorder()) as host:
         generated = _known(host)
         before = _disassemble(host, generated.reference(0), 10, -10)

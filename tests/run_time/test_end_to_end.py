@@ -1,4 +1,4 @@
-"""Run-time mode as an IDE has it: real server, real program, the protocol between."""
+"""Run-time mode as an IDE sees it: with a real server, a real program and the protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _enter(session: Session, fixture: str = "generated_code", **options: Any) ->
 
 
 def _enter_instructions(session: Session) -> Stop:
-    """For what is about the form of the listing in which each instruction has a line."""
+    """Stop on entry to generated code, with the listing in which each instruction has a line."""
     return _enter(session, listing="instructions")
 
 
@@ -231,7 +231,7 @@ def test_stepping_in_from_the_last_traced_line_lands_in_the_code_made_for_it(ses
 def test_a_line_stops_once_a_call_and_in_generated_code_if_asked_for(
     session: Session, option: str, expected: list[bool]
 ) -> None:
-    """``replay`` is the default. The second call has other values and is traced as well."""
+    """``replay`` is the default. The second call has other values, and is replayed as well."""
     session.launch("generated_code", "append", cachedCalls=option)
     kinds = []
     for _ in range(2 * len(expected)):
@@ -243,7 +243,7 @@ def test_a_line_stops_once_a_call_and_in_generated_code_if_asked_for(
 
 
 def test_a_trace_shows_the_generated_frame_that_led_to_it(session: Session) -> None:
-    """A resume function is traced while the code that calls it runs."""
+    """Dynamo traces a resume function while the generated code that calls it is running."""
     session.launch("generated_code", "after_break")
     stop = session.wait_for_stop("breakpoint", at="after_break")
     names = [frame.name for frame in stop.frames]
@@ -254,20 +254,20 @@ def test_a_trace_shows_the_generated_frame_that_led_to_it(session: Session) -> N
 
 
 def test_the_marker_in_a_session_of_either_mode(session: Session) -> None:
-    session.launch("generated_marker", mode="compile-time")  # it stops though run-time stops are off
+    session.launch("generated_marker", mode="compile-time")  # it stops although run-time stops are off
     stop = session.wait_for_stop("breakpoint")
     assert stop.body["text"] == "Paused on torch._dynamo.bytecode_debugger.breakpoint()"
     assert session.run_to_end() == 0
 
 
 def _linked(session: Session, variable: Any) -> Any:
-    """Where the link of a variable's value leads."""
+    """The target of the link on a variable's value."""
     assert variable.variable.value_location_reference, f"{variable.name} has no link"
     return session.request("locations", {"locationReference": variable.variable.value_location_reference})
 
 
 def test_each_mode_leads_to_the_other(session: Session) -> None:
-    """From a trace to the code that was generated, and from generated code to the compile that made it.
+    """Links lead from a trace to the generated code, and from generated code to the compile that made it.
 
     With the option a line stops in both.
     """
@@ -309,7 +309,7 @@ def test_threads_step_each_for_itself(session: Session, granularity: str) -> Non
 
 
 def test_breakpoints_that_cannot_be(session: Session) -> None:
-    with session.launching("generated_code", mode="compile-time"):  # the mode is what it is about
+    with session.launching("generated_code", mode="compile-time"):  # this test is about the mode
         (made,) = session.set_breakpoints(FIXTURE, SourceBreakpoint(line=FIXTURE.line("append"), mode="run-time"))
     assert not made.verified
     assert "does not stop at run-time" in (made.message or "")
@@ -340,7 +340,7 @@ def test_a_breakpoint_in_a_listing_as_vs_code_sets_it(session: Session) -> None:
 
 
 def test_what_is_counted_is_what_is_shown(session: Session) -> None:
-    """Counts come without the values, which a client asks for next: at each instruction, in both frames of the code."""
+    """Scopes announce counts before a client requests values. Check it at each instruction, in both frames."""
     stop = _enter_instructions(session)
     counted = 0
     for _ in range(40):

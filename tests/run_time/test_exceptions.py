@@ -1,4 +1,4 @@
-"""Stopping where an exception is raised in generated code: filter ``generated-code``."""
+"""The filter ``generated-code``, which stops where generated code raises an exception."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_same_exception_is_reported_again_at_the_next_call() -> None:
 
 
 def test_after_an_exception_the_depth_is_right_again() -> None:
-    """In a handler of generated code: torch's debugger counts on from the instruction that raised."""
+    """It is right in a handler of generated code. Torch's debugger counts on from the instruction that raised."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
@@ -112,7 +112,7 @@ def test_after_an_exception_the_depth_is_right_again() -> None:
     with debugging(script, stop_on_generated_code=True), pytest.raises(KeyError):
         compiled_function(torch.ones(2))
     names = [name for name, _, _ in seen]
-    # Python 3.10 enters a handler without an instruction that says so; there it is behind the call that raised.
+    # Python 3.10 marks no handler by an instruction. Here, the handler follows the call that raised.
     handler = names.index(CALL) + 1 if IS_3_10 else names.index("PUSH_EXC_INFO")
     assert all(length == depth for _, length, depth in seen)
     assert seen[handler][1] >= 1
@@ -120,7 +120,7 @@ def test_after_an_exception_the_depth_is_right_again() -> None:
 
 
 def test_nothing_is_kept_alive_by_the_filter() -> None:
-    """Operands are kept no longer than the instruction itself keeps them."""
+    """Operands live no longer than the instruction itself keeps them alive."""
     references: list[weakref.ref[torch.Tensor]] = []
     alive: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Line breakpoints of mode ``run-time``: where they stop, and which say that they never can. Default launch options."""
+"""Line breakpoints of mode ``run-time``: where they stop, and which become unverified. Default launch options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def program(tmp_path: Path) -> Fixture:
 
 
 def stop_at(session: Session, program: Fixture, marker: str) -> str:
-    """Continue to the next stop, which must be of the breakpoint at ``marker``; return what it says."""
+    """Continue to the next stop, which must be the breakpoint at ``marker``; return the stop's text."""
     stop = session.wait_for_stop("breakpoint")
     user = stop.frames[1]
     assert (user.path, user.marker) == (program.path, marker)
@@ -55,7 +55,7 @@ def stop_at(session: Session, program: Fixture, marker: str) -> str:
 
 
 def now(session: Session, answer: Breakpoint) -> dict[str, Any] | None:
-    """What events have reported of a breakpoint since it was set, last."""
+    """The last event about a breakpoint since it was set."""
     bodies = [one["body"]["breakpoint"] for one in session.timeline.events if one["event"] == "breakpoint"]
     return next((body for body in reversed(bodies) if body["id"] == answer.id), None)
 
@@ -65,7 +65,7 @@ def test_a_line_in_the_graph_stops_where_the_graph_is_called(session: Session, p
         answers = session.set_breakpoints(program, "in_graph", "in_helper", "after_break", "return", mode="run-time")
         assert all(answer.verified for answer in answers)
     for _ in range(3):
-        # Both are computed by the first graph: one stop.
+        # The first graph computes both lines, so there is one stop.
         said = stop_at(session, program, "in_graph")
         assert "call compiled graph" in said
         assert f"which computes line {program.line('in_graph')}" in said
@@ -88,7 +88,7 @@ def test_a_line_that_nothing_computes_is_not_verified(session: Session, program:
         assert all(answer.verified for answer in answers), "nothing is known before it is compiled"
         session.set_breakpoints(program, *markers, mode="run-time")
     stop_at(session, program, "statement")
-    # It is known in the second call: the resume function has been compiled.
+    # In the second call it is verified, because the resume function has been compiled.
     session.wait_for_stop("breakpoint")
     for answer, marker in zip(answers[:3], markers, strict=False):
         reported = now(session, answer)

@@ -1,4 +1,4 @@
-"""The annotated listing: what each instruction is for, and the user's statements behind it."""
+"""The annotated listing: the purpose of each instruction, and the user's statements behind it."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_code_compiled_before_the_session_is_annotated_without_statements() -> N
 
 @pytest.mark.parametrize("value", [{"k": 1}, [1, 2]])
 def test_code_with_unhashable_constants(value: object) -> None:
-    """Code objects hash their constants: those that hold a dict or a list cannot be hashed. torch's debugger dies."""
+    """Code with a dict or list among its constants cannot be hashed. Torch's own debugger fails with such code."""
     from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
 
     def function() -> str:

@@ -1,4 +1,4 @@
-"""Instructions of generated code that the user replaces: run from the next call on, shown, refused, reverted."""
+"""Patches of generated code: they run from the next call on, are shown, refused if invalid, and reverted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIXTURE = Fixture("patched_code")
 
 
 def _at_constant(session: Session) -> Stop:
-    """Stop in the generated code of the first call, before it loads what it appends."""
+    """Stop in the generated code of the first call, before it loads the constant that it appends."""
     session.launch("patched_code", stopOnGeneratedCode=True)
     return _step_to_constant(session)
 
@@ -41,7 +41,7 @@ def _set(session: Session, stop: Stop, name: str, value: str) -> str:
 
 
 def _again(session: Session, stop: Stop) -> Stop:
-    """The same stop, as an IDE sees it that fetches everything anew."""
+    """The same stop, with everything requested again."""
     return Stop(session, stop.body)
 
 
@@ -103,7 +103,7 @@ def test_requests_patch_by_address_and_take_everything_back(session: Session) ->
         {"memoryReference": stop.frame.data.instruction_pointer_reference, "instructionCount": 80},
     )["instructions"]
     assert any(row["instruction"] == "LOAD_CONST 'x'   [patched, was LOAD_CONST 3]" for row in rows)
-    # Of a patch, too, and back to what Dynamo generated.
+    # A patched instruction can be patched again, also back to Dynamo's own instruction.
     patched = next(row["address"] for row in rows if "[patched" in row["instruction"])
     session.request(PATCH, {"instructionReference": patched, "instruction": "LOAD_CONST 5"})
     stop = session.continue_to_stop()
@@ -138,7 +138,7 @@ def test_any_instruction_of_the_code_is_patched_by_its_number(session: Session) 
     address = stop.frame.data.instruction_pointer_reference
     refused = {"instructionReference": address, "instruction": "999: NOP"}
     assert "last instruction of record (generated #0) is" in session.refusal(PATCH, refused)
-    if sys.version_info >= (3, 11):  # before, nothing stands before a function's own instructions
+    if sys.version_info >= (3, 11):  # older versions have no instructions before a function's own
         refused = {"instructionReference": address, "instruction": "0: NOP"}
         assert "set up the frame" in session.refusal(PATCH, refused)
     for _ in range(3):

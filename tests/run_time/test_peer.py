@@ -1,7 +1,7 @@
-"""Against the peer: the same programs under torch's own debugger and under ours, instruction by instruction.
+"""Compares torch's own debugger (the peer) with ours, instruction by instruction, on the same programs.
 
-Same instructions, same locals, same value stacks; where torch's own is wrong, the test says where and why, and ours is
-held against the truth by another way.
+Both must show the same instructions, local variables and value stacks. If torch's debugger is wrong, the test says
+where and why, and checks ours in another way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _as_peer(stop: SeenStop) -> PeerStop:
 
 
 def _reported(stops: list[PeerStop]) -> list[PeerStop]:
-    """Instructions that both report: the peer stops at prefixes and, where its Python reports them, in the prologue."""
+    """The stops that both debuggers report. The peer also stops at prefixes, and on some Pythons in the prologue."""
     prologue = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "EXTENDED_ARG", "NOP")
     return [stop for stop in stops if stop.instruction not in prologue]
 
@@ -78,7 +78,7 @@ def _position(stop: PeerStop) -> tuple[str, int, str]:
 
 
 def _peer_is_wrong(stop: PeerStop) -> bool:
-    """On Python 3.11 the peer takes arguments off at ``PRECALL``, as the compiler counts, and not the interpreter.
+    """On Python 3.11, the peer removes arguments at ``PRECALL``, as the compiler counts, but not as Python does.
 
     Its stack at ``CALL`` lacks them; see ``test_the_truth_about_calls``.
     """
@@ -86,7 +86,7 @@ def _peer_is_wrong(stop: PeerStop) -> bool:
 
 
 def _shapes(stack: list[Any]) -> list[str]:
-    """Types, and contents where they are plain: the two runs are of two compiles, with other temporary objects."""
+    """The types, and plain contents: the two runs are two compiles, which have different temporary objects."""
     return [
         repr(value)
         if isinstance(value, (int, str, type(None))) and not isinstance(value, torch.Tensor)

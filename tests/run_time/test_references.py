@@ -1,4 +1,4 @@
-"""The numbers of documents: a program that compiles on and on has no end of them."""
+"""The numbers of documents, which must not run out in a program that keeps compiling."""
 
 from __future__ import annotations
 

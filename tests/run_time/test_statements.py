@@ -1,4 +1,4 @@
-"""The listing as Python: that it says what the generated code does, and how it is stepped."""
+"""The listing as Python statements: they do the same as the generated code, and can be stepped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _shown(stop: SeenStop) -> Line:
     return listing.lines[stop.frame.position.line - 1]
 
 
-# -- what it says ------------------------------------------------------------------------------------------------------
+# -- texts -------------------------------------------------------------------------------------------------------
 
 
 def test_side_effects_in_the_order_in_which_they_take_effect() -> None:
@@ -121,7 +121,7 @@ def test_each_instruction_is_on_one_line() -> None:
 
 
 class _Replacing:
-    """Has torch run the statements, compiled again, wherever all of a generated function is said."""
+    """Makes torch run the compiled statements instead of a generated function, if they express all of it."""
 
     def __init__(self, global_names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self.global_names = global_names
@@ -130,7 +130,7 @@ class _Replacing:
         made = symbolic_execution._constant
 
         def constant(value: object, text: str, producer: int) -> Any:
-            # Objects of the program are not text: they stand among the globals meanwhile.
+            # Objects of the program cannot be written as text, so pass them as globals.
             if type(value) is not slice and ("<" in text or "…" in text):
                 text = f"constant_{len(global_names)}"
                 global_names[text] = value
@@ -185,7 +185,7 @@ SAID_WHOLLY = {
     "functions",
     "rare_values",
 }
-"""Programs of many values of whose generated functions some have neither cells nor exception handlers."""
+"""Programs with many values, in which some generated functions have neither cells nor exception handlers."""
 
 
 @pytest.mark.parametrize("program", many_values.PROGRAMS, ids=lambda program: program.__name__)
@@ -215,7 +215,7 @@ def test_programs_with_graph_breaks_run_the_same(case: Case, monkeypatch: pytest
 
 
 def test_values_that_an_effect_would_change_are_named_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``first`` is read before the list is emptied, and written out after."""
+    """``first`` is read before the list is emptied, and used afterwards."""
 
     def function(x: torch.Tensor, items: list[int], d: dict[str, int]) -> Any:
         first, second = items[0], d["n"]

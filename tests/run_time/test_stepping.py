@@ -1,4 +1,4 @@
-"""Stepping in generated code: what stops where, for each kind of step and granularity."""
+"""Stepping in generated code: where each kind of step stops, at each granularity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.run_time.programs import compiled, line, programs, replay_arguments
 
 
 def _titles(action: str, function: Any, *arguments: Any) -> list[tuple[str, str]]:
-    """Code name and group title at each stop of a run that repeats one action from the entry on."""
+    """The code's name and the group's title at each stop of a run that repeats one action from the entry on."""
     record = Recorder(action, look=lambda stop: (stop.name, stop.title))
     first: list[bool] = []
 
@@ -25,7 +25,7 @@ def _titles(action: str, function: Any, *arguments: Any) -> list[tuple[str, str]
         first.append(True)
         return record(stop)
 
-    with debugging(script, stop_on_generated_code=True, listing=INSTRUCTIONS):  # it is about groups of them
+    with debugging(script, stop_on_generated_code=True, listing=INSTRUCTIONS):  # the test is about its groups
         function(*arguments)
     return record.seen
 
@@ -149,7 +149,7 @@ def test_lines_are_those_of_the_users_statements() -> None:
             lines.append(stop.user_line)
         return "in line"
 
-    with debugging(script, stop_on_generated_code=True, listing=INSTRUCTIONS):  # its lines are the user's
+    with debugging(script, stop_on_generated_code=True, listing=INSTRUCTIONS):  # lines of this listing are the user's
         function(torch.ones(3), {})
     assert lines[0] == line("before_break")
     assert line("break") in lines
@@ -158,7 +158,7 @@ def test_lines_are_those_of_the_users_statements() -> None:
 
 
 def test_a_step_in_that_began_elsewhere_lands_at_the_first_instruction() -> None:
-    """Handing over: from the last traced line, or from an eager call whose cache entry matches."""
+    """The step comes from the last traced line, or from an eager call that hits the cache."""
     from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 
     function = compiled(programs.replay)
@@ -178,7 +178,7 @@ def test_a_step_in_that_began_elsewhere_lands_at_the_first_instruction() -> None
 
 
 def test_a_step_continues_to_the_code_that_runs_next() -> None:
-    """Past the outermost frame; the frame of the step is not kept alive for it."""
+    """This also works past the outermost frame, and does not keep the step's frame alive."""
     first, second = compiled(programs.replay), compiled(programs.branching)
     names: list[str] = []
 
@@ -229,7 +229,7 @@ def test_branches_are_followed() -> None:
 
 
 def test_hooks_do_not_make_dynamo_compile_the_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions that a hook calls run under Dynamo's eyes: none of ours may be taken for the program's."""
+    """Dynamo may see functions that a hook calls, but must not compile ours like the program's."""
     from torch._dynamo import convert_frame
 
     converted: list[str] = []

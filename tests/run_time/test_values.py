@@ -1,4 +1,4 @@
-"""What a frame of generated code shows, evaluates and lets itself be written."""
+"""Frames of generated code: shown values, evaluation, and changed variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.run_time.pythons import IS_3_10, not_on_3_10, slots_are_written
 
 
 def _at(wanted: Callable[[SeenStop], bool], look: Callable[[SeenStop], Any], function: Any, *arguments: Any) -> Any:
-    """Step by instruction to the first stop that is wanted, look there, and let the program run to its end."""
+    """Step by instruction to the first wanted stop, inspect it, and run the program to its end."""
     found: list[Any] = []
 
     def script(stop: SeenStop) -> str | None:
@@ -54,7 +54,7 @@ def test_scopes_of_a_generated_frame() -> None:
 
 
 def test_the_value_stack_is_what_python_has_there() -> None:
-    """Bottom to top, empty slots included: checked against the objects that the program itself holds."""
+    """Check it from bottom to top, including empty slots, against the program's own objects."""
     x, d, log, state = replay_arguments()
 
     def look(stop: SeenStop) -> Any:
@@ -130,7 +130,7 @@ def test_guards_are_those_of_the_entry_that_runs() -> None:
 
 
 def test_a_caller_in_the_middle_of_a_call_shows_what_is_its_own() -> None:
-    """What a ``CALL`` has taken is not read: torch's own debugger reads it, and shows what is no longer there."""
+    """Slots that a ``CALL`` has consumed are not read. Torch's own debugger reads them, and shows stale objects."""
     function = compiled(programs.broken)
 
     def look(stop: SeenStop) -> Any:
@@ -399,7 +399,7 @@ def test_a_caller_cannot_be_written_in_the_middle_of_its_call() -> None:
 
 
 def test_looking_at_everything_changes_nothing() -> None:
-    """A run in which all is opened at every instruction gives the same results as a plain one."""
+    """Opening everything at every instruction does not change the results of a run."""
     x, d, log, state = replay_arguments()
     plain = compiled(programs.replay)(x, d, log, state)
 

@@ -1,7 +1,7 @@
-"""torch's own debugger of generated code, run with a scripted prompt: the peer.
+"""Runs torch's own debugger of generated code, the peer, with a scripted prompt.
 
-Its prompt reads commands with ``input`` and prints what it finds. A script answers the prompt, and checks the
-debugger's state where it stands, so that objects are compared and not their texts.
+Its prompt reads commands with ``input`` and prints results. A script answers the prompt, and reads the debugger's
+state at each stop, so that tests compare objects instead of texts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 @dataclass
 class PeerStop:
-    """Where torch's debugger prompted."""
+    """The place at which torch's debugger showed its prompt."""
 
     name: str
     offset: int
@@ -28,12 +28,12 @@ class PeerStop:
     stack: list[Any]
     locals: dict[str, Any]
     counted_depth: int = 0
-    """The depth that it has counted from the steps taken."""
+    """The stack depth that torch's debugger has counted from its steps."""
 
 
 @dataclass
 class TorchDebugger:
-    """Steps a program with torch's debugger by one command, to its end."""
+    """Steps a program to its end with torch's debugger, repeating one command."""
 
     command: str = "s"
     look: Callable[[PeerStop], None] = field(default=lambda stop: None)
@@ -41,7 +41,7 @@ class TorchDebugger:
     limit: int = 3000
 
     def run(self, program: Callable[[], Any]) -> Any:
-        """Run ``program`` under torch's debugger; what it prints is thrown away."""
+        """Run ``program`` under torch's debugger, and discard the debugger's output."""
         with (
             mock.patch.object(builtins, "input", self._answer),
             contextlib.redirect_stdout(io.StringIO()),
