@@ -64,7 +64,7 @@ class RunningFrame:
     returned: tuple[str, object] | None = None
     """Name and returned value of the frame that a step has just left."""
     statement: Statement | None = None
-    """The user's statement whose breakpoint stopped here, if one group of instructions carries out several."""
+    """The user's statement whose breakpoint stopped here, if one group of instructions executes several statements."""
 
 
 class GeneratedFrame(Frame):
@@ -182,7 +182,7 @@ class UserFrame(GeneratedFrame):
 
 
 _SHOWN_AS = {STATEMENTS: (".py", "text/x-python"), INSTRUCTIONS: (".dynamo", "text/x-python-bytecode")}
-"""Suffix of the name, and the file type for editors."""
+"""By form of the listing: the suffix of the document's name, and its MIME type for editors."""
 
 
 def listing_source(generated: GeneratedCode, form: str | None = None) -> VirtualSource:

@@ -95,9 +95,9 @@ class GeneratedCode:
         """The line where the user's function begins, 1-based."""
         self.has_marker = has_marker(code)
         self.facts: CallFacts | None = None
-        """Facts that hold for every call that runs this; None while unknown."""
+        """Facts that hold for every call that runs this code; None while unknown."""
         self.may_stop = False
-        """Whether a call may have to stop before this runs (``agent.engine.CachedCalls``)."""
+        """Whether a call may have to stop before this code runs (``agent.engine.CachedCalls``)."""
         self.decided_at = -1
         """The version of the breakpoints for which ``may_stop`` holds."""
         self.leads_to_stop = False
@@ -105,7 +105,7 @@ class GeneratedCode:
         self.leading_decided_at = (-1, 0)
         """The version of the breakpoints and the number of known codes for which ``leads_to_stop`` holds."""
         self.backward_facts: CallFacts | None = None
-        """Facts about the backward passes of all calls that run this; None while unknown."""
+        """Facts about the backward passes of all calls that run this code; None while unknown."""
         self.keeps_inputs = False
         """Whether the backward pass of a call may have to stop (``agent.engine.BackwardCalls``)."""
         self.keeping_decided_at = -1
@@ -113,13 +113,13 @@ class GeneratedCode:
         self.cannot_be_kept = False
         """Whether keeping a call's inputs failed."""
         self.cannot_be_stopped = False
-        """Whether a stop of a call before this ran has failed."""
+        """Whether stopping a call before this code ran has failed."""
         self.passes_for: tuple[object, ...] | None = None
         """The settings under which a call needed no work: later calls need none while these are unchanged."""
         self.only_counts = False
         """Whether breakpoints only count such calls, until a hit count makes one stop."""
         self.hits = 0
-        """How often it was about to run, while the engine counts that."""
+        """How often this code was about to run, while the engine counts calls."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
         """Its stops, by offset (``breakpoints.Plan.stops``): stored here because every instruction reads them."""
 

@@ -198,5 +198,5 @@ class _TracedFrame:
         self.generated = generated
         self.before = before
         self.withheld = withheld
-        """Events that it did not ask for."""
+        """Events that the previous trace function did not ask for."""
         self.function: TraceFunction

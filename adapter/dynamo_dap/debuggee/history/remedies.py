@@ -113,7 +113,7 @@ class _Change:
     """Makes the change for one trace."""
     place: _Place
     kind: str | None = None
-    """The kind of graph break that must not happen again on the line; None: no graph break may."""
+    """The kind of graph break that must not happen again on the line; None if no graph break may happen there."""
 
     def is_passed(self, run: TrialRun, ended: _Ended) -> bool:
         """Return whether the trace got past the line."""

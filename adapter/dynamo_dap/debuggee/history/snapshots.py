@@ -153,7 +153,7 @@ def only_pushes(instruction: Instruction, own: Mapping[str, Any], *, is_inlined:
         if variable not in own["symbolic_locals"] or (not is_inlined and variable.startswith(_OF_RESUMED_STACK)):
             return False
     if blocks := own["block_stack"]:
-        # Dynamo notes its ``with`` statements when it reaches an instruction.
+        # Dynamo updates its stack of blocks when it reaches an instruction.
         entry = instruction.exn_tab_entry
         if entry is None or entry.target is not blocks[-1].target:
             return False
@@ -180,7 +180,7 @@ class _Sequences:
         self.items: list[object] = []
         """The items of all sequences that are not forgotten."""
         self.count = 0
-        """How many were ever added."""
+        """How many sequences were ever added."""
         self._ends = array("q")
         """The end of each sequence, counting all items ever added."""
         self._forgotten = self._forgotten_items = 0
@@ -221,9 +221,9 @@ class Snapshots(Sequence[Snapshot]):
         self.instructions: list[Instruction] = []
         """For each snapshot, its next instruction."""
         self.forgotten = forgotten
-        """How many of the oldest were forgotten."""
+        """How many of the oldest snapshots were forgotten."""
         self.changed = array("q")
-        """For each change (``trace_changes``), how many snapshots there were."""
+        """For each change (``trace_changes``), how many snapshots preceded it."""
         self._noted = array("q")
         """The numbers of full snapshots, which copy stack and variables; the others are derived from the next one."""
         self._stacks = _Sequences()
@@ -233,7 +233,7 @@ class Snapshots(Sequence[Snapshot]):
         """For each full snapshot, the number of its variables in ``_values``."""
         self._names: list[tuple[str, ...]] = []
         self._values = _Sequences()
-        """The values of the variables in ``_names``, each time that any had changed."""
+        """The values of the variables in ``_names``: a sequence for each time that any value had changed."""
         self._variables: dict[str, object] | None = None
         """The variables of the last full snapshot."""
         self._begun = array("q")
@@ -247,7 +247,7 @@ class Snapshots(Sequence[Snapshot]):
         self._left: dict[int, tuple[PastFrame, ...]] = {}
         """``Snapshot.left`` of each snapshot that has any."""
         self._traced = array("q")
-        """The numbers of snapshots from which ``PastTrace`` has a new state."""
+        """The numbers of the snapshots at which a new ``PastTrace`` begins."""
         self._tracers: list[Tracer] = []
         self._counts = array("q")
         """Counts of the innermost graph's nodes and inputs, of guards, tracked objects, and saves of tensors."""

@@ -139,7 +139,7 @@ class _TrackerChange(_MutationChange):
         self._modified = getattr(self._mutation, "is_modified", None)
         then: dict[str, object] = {}
         contents: list[Any] = []
-        goes_through = "Iterator" in type(tracker).__name__  # its contents then belong to another tracker
+        goes_through = "Iterator" in type(tracker).__name__  # an iterator's contents belong to another tracker
         for name, value in fields.items():
             if name in _OF_THE_PROGRAM:
                 continue

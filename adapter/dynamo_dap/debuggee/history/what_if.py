@@ -237,7 +237,7 @@ class WhatIfs(CompileObserver):
         self._lines = lines
         self._logs = logs
         self._compiling: str | None = None
-        """The compile that continues after such a trace."""
+        """The id of the compile that continues after a changed trace."""
         self._served: OneTimeCode | None = None
 
     # -- traces ----------------------------------------------------------------------------------------------------

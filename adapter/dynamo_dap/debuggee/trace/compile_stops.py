@@ -125,12 +125,12 @@ class _Stopped:
 
     keys: set[Hashable] = field(default_factory=set)
     place: tuple[int, int] | None = None
-    """The place of its last stop at a graph break."""
+    """The place of the compile's last stop at a graph break."""
     raised: object = None
     """The last exception in traced code."""
     has_broken: bool = False
     has_failed: bool = False
-    """Whether it stopped for Dynamo's failure."""
+    """Whether the compile stopped for a failure of Dynamo."""
 
 
 class CompileStops(CompileObserver):

@@ -96,7 +96,7 @@ class _Reported(threading.local):
     code: weakref.ref[types.CodeType] | None = None
     """The compiled code."""
     entries = 0
-    """How many cache entries it had before the trace."""
+    """How many cache entries the compiled code had before the trace."""
     caller: tuple[int, int] | None = None
     """The ``_position`` of the frame that made the call."""
     owners: tuple[weakref.ref[types.CodeType], ...] = ()

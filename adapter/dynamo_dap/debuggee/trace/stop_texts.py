@@ -217,12 +217,12 @@ class BackwardFault:
 
     operation: str
     made: BadOperation
-    """The gradient that it passes back."""
+    """The gradient that the operation passes back."""
     path: str
     line: int
     function: str
     parameters: Sequence[str]
-    """Parameters with such a gradient, as the user wrote them."""
+    """Parameters whose gradients have the NaN or Inf too, as the user wrote them."""
 
 
 def not_finite_in_backward(fault: BackwardFault, call: str) -> RaisedException:
