@@ -1,8 +1,8 @@
 """``dynamo-dap bisect``: finds the wrong stage of a compile, down to the pass, decomposition or lowering.
 
-The program runs repeatedly, each time in its own process with a time limit: uncompiled, then with one more stage each
-time. In the first wrong stage, torch's ``CompilerBisector`` disables parts, by bisection. Runs on the command's main
-thread.
+The program runs several times, each time in a new process with a time limit: first uncompiled, then with one more stage
+per run. The command bisects the first wrong stage: torch's ``CompilerBisector`` disables its parts. Runs on the
+command's main thread.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from dynamo_dap.records.repeated_input import RepeatedInput
 _AS_IT_IS = "program"
 _AS_IT_IS_MEANING = "the program as it is, with its own backend"
 _FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-"""A compile from a cache skips the stages. The C++ compiler's cache stays on: its results depend on the code alone."""
+"""Turns off torch's caches, whose hits skip stages. The C++ compiler's cache stays on: it depends on the code alone."""
 _EXIT, _OUTPUT = "exit", "output"
 WRONG, NO_ANSWER, CANCELLED = 1, 2, 130
-"""Exit status when a stage was found, when there is nothing to find, and when the user interrupted."""
+"""Exit statuses: a stage is wrong; there is nothing to bisect; the user interrupted."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class _Ended:
 
 @dataclass
 class Verdict:
-    """The result."""
+    """The result of a bisection."""
 
     stage: str
     problem: str
@@ -69,13 +69,13 @@ class Verdict:
     """The item in its part, counted from 1."""
     item: BisectedItem | None = None
     settings: dict[str, bool] = field(default_factory=dict)
-    """A setting that avoids the problem."""
+    """The torch setting that avoids the problem, with its value."""
     text: str = ""
     """The whole result as readable text."""
 
 
 def main(arguments: list[str]) -> int:
-    """Bisect a program and print the result; return 1 if a stage is wrong, 2 if the program itself is."""
+    """Bisect a program and print the result; return 1 if a stage is wrong, 2 if there is nothing to bisect."""
     parser = _parser()
     options = read_options(parser, arguments)
     program = given_program(parser, options)
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _as_json(found: Verdict | None) -> dict[str, object] | None:
-    """Return the printed object, with ``item`` also under its name in version 0.2.0, which is not documented."""
+    """Return the object to print. Version 0.2.0 called ``item`` ``thing``, so this undocumented key repeats it."""
     if found is None:
         return None
     values: dict[str, object] = msgspec.to_builtins(found)
@@ -157,7 +157,7 @@ class _Bisection:
             if ended.problem is not None:
                 self._prove_repeatable()
                 return self._part_at_fault(stage, ended.problem)
-        # The stages replaced the program's own backend.
+        # The runs so far replaced the program's own backend.
         ended = self._run(_AS_IT_IS_MEANING, _FRESH)
         if ended.problem is None:
             return None
@@ -165,7 +165,7 @@ class _Bisection:
         return Verdict(_AS_IT_IS, ended.problem)
 
     def _prove_repeatable(self) -> None:
-        """Run the program uncompiled again. If the check fails now, it proves nothing about a stage."""
+        """Run the program uncompiled again. If its check fails now, failed checks prove nothing about the stages."""
         if self._options.check != _EXIT and not self._run("uncompiled, again", UNCOMPILED).is_good:
             raise _NothingToFind(
                 "the check's result differs between uncompiled runs: seed the program's random numbers "
@@ -174,7 +174,7 @@ class _Bisection:
 
     @staticmethod
     def _stage(stage: str, part: str | None = None, last: int | None = None) -> dict[str, str]:
-        """Set torch's own variables: ``last`` is the number of the last item of ``part`` that stays enabled."""
+        """Return the environment variables for a stage; items of ``part`` after number ``last`` are disabled."""
         variables = {**_FRESH, "TORCH_BISECT_BACKEND": stage}
         if part is not None:
             variables |= {"TORCH_BISECT_SUBSYSTEM": part, "TORCH_BISECT_MAX": str(last)}
@@ -185,7 +185,7 @@ class _Bisection:
             if self._run(f"{stage} without {part.replace('_', ' ')}", self._stage(stage, part, -1)).is_good:
                 return self._halved(stage, part, problem)
         for name, value in SETTINGS.get(stage, {}).items():
-            # This part does not exist, but torch reads settings only while it bisects one.
+            # No part is called "settings", but torch reads settings only while it bisects a part.
             variables = {**self._stage(stage), "TORCH_BISECT_SUBSYSTEM": "settings"}
             if self._run(f"{stage} with {name} = {value}", variables, {name: value}).is_good:
                 return Verdict(stage, problem, settings={name: value})
@@ -246,12 +246,12 @@ class _Bisection:
         return None
 
     def _expected_status(self, status: int, *, has_raised: bool) -> int:
-        """Return the exit status of a good run; with a custom check, any status is good."""
+        """Return the exit status of a good run: 0, or with ``--check`` that of the uncompiled run."""
         if self._options.check == _EXIT:
             return 0
         if self._expected is not None:
             return self._expected.status
-        # A run that a signal or an exception ends is never good.
+        # The uncompiled run may have any status, unless a signal or an exception ended it.
         return 0 if status < 0 or has_raised else status
 
 
@@ -263,7 +263,7 @@ def _say(text: str) -> None:
 def _run_limited(
     command: list[str], environment: Mapping[str, str], seconds: float, given: int
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """Run a command and return how it ended; None at the time limit, after killing it and its children."""
+    """Run a command and return its result; at the time limit, kill it and its children and return None."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, env=environment, stdin=given, stdout=pipe, stderr=pipe, start_new_session=True
@@ -280,7 +280,7 @@ def _run_limited(
 
 
 def text_without_fault(check: str) -> str:
-    """Describe the check of every stage if none is wrong."""
+    """Return the text for a program with no wrong stage."""
     if check == _EXIT:
         return (
             "Every stage ends with exit status 0. The results were not compared: --check output compares what the "
@@ -292,7 +292,7 @@ def text_without_fault(check: str) -> str:
 
 
 def verdict_text(found: Verdict) -> str:
-    """Describe the result."""
+    """Return the result as text."""
     meaning = STAGES.get(found.stage, _AS_IT_IS_MEANING)
     lines = [f"Wrong: {found.stage} ({meaning}): {found.problem}"]
     item = found.item

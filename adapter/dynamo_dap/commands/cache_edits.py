@@ -1,8 +1,8 @@
-"""Finds the edits that may let compiles hit the caches, in the files of the program.
+"""Finds edits of the program's files that may let compiles hit torch's caches.
 
-Torch's reason for a miss, or the part of the key that differs, names the cause; the syntax trees of the user's files
-have the place. An edit is made only where it keeps the key safe: a hash of the file replaces what varies by chance. It
-has no side effects, except that it reads the program's files.
+The cause of a miss is torch's reason, or the part of the cache key that differs. The place comes from the syntax trees
+of the user's files. An edit must keep the key safe: a hash of the file replaces a part that varies from run to run. The
+program's files are only read; edits are written to copies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dynamo_dap.language_server.fixes.edits import (
 from dynamo_dap.language_server.source_files import encoded_source, read_source_file
 
 _FILES = 200
-"""Files of a program that are read."""
+"""The most files of a program to read."""
 _HASH = "get_hash_for_files((__file__,))"
 _IMPORT = "from torch._inductor.custom_graph_pass import {}"
 _FUNCTION = re.compile(r"Function module: (?P<module>[\w.]+),\s*Function name: (?P<name>\w+)")
@@ -55,7 +55,7 @@ _WRAPPER = (
 
 
 def files_of(run: Run) -> list[Document]:
-    """Return the files of a program: its own, the compiled ones, and what these import."""
+    """Return a program's files: the script, the files with compiled functions, and the files that they import."""
     roots = []
     for record in run.records:
         started = record.started
@@ -97,9 +97,9 @@ def _imported(document: Document, folders: Sequence[Path]) -> Iterator[Path]:
 
 
 def edits_to_try(found: JsonCaches, settings: Sequence[CacheTrial], run: Run, folder: Path) -> list[CacheTrial]:
-    """Return the edits for compiles that no setting may help, each to be tried by itself; the copies are in ``folder``.
+    """Return a trial for each edit that may help a missed compile which no trial in ``settings`` covers.
 
-    ``run`` is the second one.
+    ``run`` is the second run. The edited copies are written to ``folder``.
     """
     is_served = {compiled for trial in settings for compiled in trial.compiles}
     documents = files_of(run)
@@ -120,7 +120,7 @@ def edits_to_try(found: JsonCaches, settings: Sequence[CacheTrial], run: Run, fo
 
 
 def edit_for(missed: NotCached, documents: Sequence[Document]) -> Fix | None:
-    """Return the edit that may make a compile hit; None if none is known for its causes."""
+    """Return the edit that may let a compile hit the cache; None if no edit is known for its causes."""
     parts = [part.name for part in missed.parts if is_of_pass(part.name)]
     reasons = "\n".join(missed.reasons)
     fixes: list[Fix] = []
@@ -150,7 +150,7 @@ def edit_for(missed: NotCached, documents: Sequence[Document]) -> Fix | None:
 
 
 def _passes(document: Document) -> Iterator[tuple[str, ast.expr]]:
-    """Yield each value that a file gives to a setting for passes: assigned, as an argument, or as an option."""
+    """Yield a file's settings for passes, with their values: in assignments, keyword arguments and dictionaries."""
     for node in ast.walk(document.tree) if document.tree else ():
         if isinstance(node, ast.Assign):
             found = [(target.attr, node.value) for target in node.targets if isinstance(target, ast.Attribute)]
@@ -165,7 +165,7 @@ def _passes(document: Document) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _with_uuid(document: Document) -> Iterator[Fix]:
-    """Wrap functions of the file that are passes in a class with a ``uuid``: torch then caches what they are for."""
+    """Wrap each pass that is a function of this file in a class with a ``uuid``, so that torch can cache its graphs."""
     own = {function.name for function in document.functions}
     for name, value in _passes(document):
         is_own = isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in own)
@@ -176,7 +176,7 @@ def _with_uuid(document: Document) -> Iterator[Fix]:
 
 
 def _classes_of_passes(document: Document, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the classes of the passes for parts of a key, of all passes without parts."""
+    """Yield the classes of the passes that ``parts`` of a key name; of all passes if there are no parts."""
     wanted = {part.partition("[")[2].removesuffix("]") or part for part in parts}
     for name, value in _passes(document):
         made = _class_of(value, document)
@@ -185,7 +185,10 @@ def _classes_of_passes(document: Document, parts: Sequence[str]) -> Iterator[str
 
 
 def _with_hash(document: Document, names: Collection[str]) -> Iterator[Fix]:
-    """Return the hash of the file as ``uuid``; only of a class without arguments, whose source is all that it does."""
+    """Make ``uuid()`` of the named classes return the hash of their file.
+
+    Skip a class with ``__init__``: its arguments may change what it does, and the hash does not cover them.
+    """
     classes = [node for node in ast.walk(document.tree) if isinstance(node, ast.ClassDef)] if document.tree else []
     for each in classes:
         methods = {method.name: method for method in each.body if isinstance(method, ast.FunctionDef)}
@@ -206,7 +209,7 @@ def _with_hash(document: Document, names: Collection[str]) -> Iterator[Fix]:
 
 
 def _class_of(value: ast.expr, document: Document) -> str | None:
-    """Return the name of the class that a value is an instance of, made without arguments."""
+    """Return the name of the class that a value instantiates without arguments; None for other values."""
     if isinstance(value, ast.Name) and document.tree is not None:
         assigned = (node for node in document.tree.body if isinstance(node, ast.Assign))
         made = (node.value for node in assigned if any(ast.unparse(each) == value.id for each in node.targets))
@@ -220,7 +223,7 @@ def _class_of(value: ast.expr, document: Document) -> str | None:
 
 
 def _cacheable(document: Document, module: str, name: str) -> Iterator[Fix]:
-    """Mark a function of the file as one that always does the same, as long as the file is the same."""
+    """Mark a function of the file as cacheable while the file is unchanged."""
     is_here = module == "__main__" or module.rpartition(".")[2] == Path(document.path).stem
     if is_here and document.tree and any(getattr(node, "name", None) == name for node in document.tree.body):
         lines = (
@@ -228,12 +231,12 @@ def _cacheable(document: Document, module: str, name: str) -> Iterator[Fix]:
             _IMPORT.format("get_hash_for_files"),
             f'torch._inductor.config.unsafe_marked_cacheable_functions |= {{"{module}.{name}": {_HASH}.hex()}}',
         )
-        title = f"Say that {name} always does the same while its file is the same"
+        title = f"Mark {name} as cacheable while its file is unchanged"
         yield Fix(title, (insert_lines(document, _below_imports(document), *lines),))
 
 
 def _as_tensor(document: Document, line: int) -> Iterator[Fix]:
-    """Make the computed number of a global variable a tensor, if the line calculates with it."""
+    """Turn a global number into a tensor, if a call computes the number and the line calculates with it."""
     statement, function = document.statement_at(line), document.function_around(line)
     local = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)} if function is not None else set()
     local |= _assigned(function) if function is not None else set()

@@ -1,6 +1,6 @@
-"""``dynamo-dap check``: runs a program, and fails if it compiles worse than its limits or baseline.
+"""``dynamo-dap check``: runs a program, and fails if its compiles exceed the limits or the baseline.
 
-Runs on the command's main thread; the program runs as a process of its own, with this terminal.
+Runs on the command's main thread; the program runs in its own process, on the same terminal.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
             raise WrongSettings("nothing was compiled")
         if options.update:
             write_baseline(Path(str(settings.baseline)), found)
-        # Accepted findings are no longer new.
+        # After --update the baseline has these findings, so that none is new.
         verdict = judge(found, settings.complete())
         _write(options, verdict, found, ProgramOutcome(status, processes_of(records)), folder)
     except (WrongSettings, UnreadableRecord) as problem:
@@ -206,7 +206,7 @@ def _records_in(folder: Path) -> Iterator[Record]:
 
 
 def _status_of(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the program. Ctrl-C reaches it as well, and it gets time to end."""
+    """Wait for the program, and return its exit status. Ctrl-C also reaches the program, which then has time to end."""
     try:
         status = process.wait()
     except KeyboardInterrupt:
@@ -215,7 +215,7 @@ def _status_of(process: subprocess.Popen[bytes]) -> int:
         if process.poll() is None:
             process.kill()
         status = process.wait() or 130
-    # As a shell reports it for a program that a signal ended.
+    # For a program that a signal ended: 128 plus the signal's number, as in a shell.
     return 128 - status if status < 0 else status
 
 

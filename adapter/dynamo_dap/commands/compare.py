@@ -1,6 +1,6 @@
-"""``dynamo-dap compare``: runs a program, and prints line by line how compiled graphs differ from Dynamo's.
+"""``dynamo-dap compare``: runs a program, and prints line by line how compiled results differ from Dynamo's graph.
 
-It compares calls 1, 2, 4, 8, ... of each compiled graph, or each N-th, in the program's process, without a stop. The
+The program's process compares calls 1, 2, 4, 8, ... of each compiled graph, or each N-th call, without a stop. The
 debugger's command ``compare`` prints the same table. Runs on the command's main thread.
 """
 
@@ -40,7 +40,7 @@ _TEXT = 44
 """The width of the column with the source line."""
 _POLL_SECONDS = 0.25
 _FIRST_SECONDS = 5.0
-"""From this duration on, a terminal shows which call is compared, and again after each doubling."""
+"""A terminal shows which call is compared after this time, and again each time the duration has doubled."""
 DIFFERS = 1
 """Exit status if the program ended well and something differs."""
 NOT_COMPARED = 3
@@ -48,7 +48,7 @@ NOT_COMPARED = 3
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program and print the comparison; return its exit status, or 1 if something differs."""
+    """Run a program and print the comparison; return its exit status, else ``DIFFERS``, ``NOT_COMPARED`` or 0."""
     parser = _parser()
     options = read_options(parser, arguments)
     program = given_program(parser, options)
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _showing_progress(file: Path) -> Iterator[None]:
-    """Print on a terminal which call the program compares, if that takes long: ``file`` names it."""
+    """If a comparison takes long, print on a terminal which call it is for; the program names the call in ``file``."""
     if not sys.stderr.isatty():
         yield
         return
@@ -97,7 +97,7 @@ def _show_progress(file: Path, is_over: threading.Event) -> None:
 
 
 def read_comparisons(file: Path) -> list[ComparisonBody]:
-    """Return the comparisons of a run's calls, as the program wrote them."""
+    """Return the comparisons that the program wrote to ``file``, with backward passes merged into their calls."""
     lines = file.read_bytes().splitlines() if file.exists() else []
     return with_backward_passes([msgspec.json.decode(line, type=ComparisonBody) for line in lines])
 
@@ -146,8 +146,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap compare",
         description="Run a program and compare the results of compiled graphs with those of Dynamo's graphs, line by "
-        "line. The exit status is the program's. If the program succeeds, it is 1 if something differs, and 3 if some "
-        "call could not be compared.",
+        "line. The exit status is the program's. If the program succeeds, the status is 1 if something differs, and 3 "
+        "if some call could not be compared.",
     )
     parser.add_argument(
         "--every",
@@ -256,7 +256,7 @@ def _print_place(body: ComparisonBody, console: Console) -> None:
 
 def _print_difference(body: ComparisonBody, console: Console) -> None:
     """Print what differs, the stages that were tried, and the wrong operation with both errors."""
-    # Print no number if something other than a value differs: the verdict names it.
+    # If something other than a value differs, the verdict names it, and there is no number to print.
     numbers = f": {_numbers(body.outputs)}" if body.lines and body.outputs.largest != 0.0 else ""
     console.print(f"[red]Differs[/red]{numbers}. Cause: {escape(body.verdict)}")
     if body.path is not None and not body.lines:

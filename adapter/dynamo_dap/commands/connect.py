@@ -1,7 +1,7 @@
 """``dynamo-dap connect``: runs a program under the debugger that an environment variable names, on any machine.
 
-For the ranks of a job: their launcher (``torchrun``, ``srun``) starts this command instead. This process becomes the
-program. Without the variable, or if no debugger answers, the program runs normally.
+A job's launcher (``torchrun``, ``srun``) starts this command for each rank instead of the program. This process becomes
+the program. Without the variable, or if no debugger answers, the program runs normally.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamo_dap.records.program import add_program, given_program, launching, re
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program; returns only for wrong usage."""
+    """Replace this process by the program; never returns."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap connect",
         description=f"Run a program under the debugger that {CONNECT_VARIABLE} names. An attach configuration with "
@@ -27,6 +27,6 @@ def main(arguments: list[str]) -> int:
     options = read_options(parser, arguments)
     description = msgspec.structs.replace(given_program(parser, options), connects=True)
     command, variables = launching(options.python, description)
-    # A launcher's processes print without buffering.
+    # A launcher may have started this process unbuffered (-u): start the program the same way.
     unbuffered = ["-u"] if getattr(sys.stdout, "write_through", False) else []
     os.execve(options.python, [command[0], *unbuffered, *command[1:]], {**os.environ, **variables})

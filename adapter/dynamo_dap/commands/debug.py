@@ -1,6 +1,6 @@
 """``dynamo-dap debug``: reads the command line, then debugs the program at a prompt.
 
-Runs on the main thread of the command's own process; server and program have theirs.
+Runs on the main thread of the command's process; the server and the program have their own processes.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _read_and_execute(debugger: Debugger, lines: LineSource) -> None:
             text = prompt.read()
             if text is None:
                 if debugger.is_at_uncaught():
-                    # A script of commands gets the program's own traceback and exit code.
+                    # After a script's last command, the program ends with its own traceback and exit code.
                     debugger.resume("continue")
                 return
             if text.startswith("#"):
@@ -186,8 +186,8 @@ def _parser() -> argparse.ArgumentParser:
 def read_options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the options, and the program's arguments.
 
-    Those of a module begin with its first argument that is not an option, as in ``-m pytest tests/test_a.py -q``. Those
-    of a script follow ``--``: our own options may follow the script.
+    A module's arguments begin with the first word that is not an option, as in ``-m pytest tests/test_a.py -q``. A
+    script's arguments follow ``--``, because options of this command may follow the script.
     """
     own, arguments = _split(argv)
     parser = _parser()
@@ -221,7 +221,7 @@ def _make_debugger(options: argparse.Namespace, program_arguments: list[str], sc
 
 
 def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
-    """Return the terminal if input is typed there; None for other input."""
+    """Return the terminal in which the program reads typed input; None for a program with another input."""
     if options.input is not None and options.attach is not None:
         raise UsageError("--input is for a program that this command starts, not for --attach")
     if options.input is not None and not Path(options.input).is_file():
@@ -234,7 +234,7 @@ def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
 
 
 def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, object]]:
-    """Return the first DAP request, and its arguments."""
+    """Return the DAP request (``launch`` or ``attach``) and its arguments."""
     if sum(given is not None for given in (options.program, options.module, options.attach)) != 1:
         raise UsageError("give exactly one of: a script, --module NAME, --attach HOST:PORT")
     configuration: dict[str, object] = {

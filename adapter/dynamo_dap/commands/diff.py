@@ -123,10 +123,10 @@ def report_caches(
     names: tuple[str, str] = ("A", "B"),
     tries: bool = False,
 ) -> int:
-    """Run both sides with one cache that is empty at first, and report what the second side compiles again.
+    """Run both sides with a shared cache, empty at first, and report what the second side compiles again.
 
-    A side that is a record is only read. With ``tries``, the second side runs again with each setting whose difference
-    changes its cache keys, and both sides run with the known edits for a cause.
+    A side that is a record is only read. With ``tries``, the second side also runs with each setting of the first side
+    that differs and changes its cache keys, and both sides run with each known edit.
 
     Raises:
         CannotCompare: there is nothing to report.
@@ -147,7 +147,7 @@ def report_caches(
             assert isinstance(side, RunCommand)
             which = " and ".join(names) if trial.is_of_both else names[1]
             sys.stderr.write(f"dynamo-dap: running {which} again with {trial}\n")
-            # A run puts its own entries there.
+            # The previous run has added its own entries.
             shutil.rmtree(caches)
             before = first
             if trial.is_of_both:
@@ -199,8 +199,8 @@ def _parser() -> argparse.ArgumentParser:
         "--try",
         dest="tries",
         action="store_true",
-        help="with --caches: run B again with each differing setting of A, then both with the known edits, on copies; "
-        "report whether the cache is hit",
+        help="with --caches: run B again with each setting of A that differs, then both with known edits of copies; "
+        "report whether B then hits the cache",
     )
     parser.add_argument(
         "--ranks",

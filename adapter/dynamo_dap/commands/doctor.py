@@ -1,7 +1,7 @@
 """``dynamo-dap doctor``: reports what works in an environment, and what to do about the rest.
 
-Asks the program's interpreter in a child process, and runs a small program under a real server: it must stop while
-Dynamo traces it, and again in a cached call. Runs on the command's main thread.
+Runs a self check in a child process of the program's interpreter. Then debugs a small program with a real server: the
+program must stop while Dynamo traces it, and again in a cached call. Runs on the command's main thread.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _checks(python: str) -> Iterator[Check]:
     yield _python(facts)
     yield from _torch(facts)
     yield _package(facts, "debugpy", "debugs ordinary Python", is_needed=True)
-    yield _package(facts, "triton", "lets Triton kernels be debugged", is_needed=False)
+    yield _package(facts, "triton", "lets you debug Triton kernels", is_needed=False)
     yield _compiler()
     yield _connections()
     yield _ptrace(_PTRACE_SCOPE)
@@ -167,7 +167,7 @@ def _checks(python: str) -> Iterator[Check]:
 
 
 def _asked(python: str) -> tuple[_Facts | None, str]:
-    """Ask the interpreter; return its facts, or None with the reason."""
+    """Run ``_SELF_CHECK`` in the interpreter; return its facts and "", or None and the problem."""
     # Files, because a process that the interpreter leaves behind may keep a pipe open forever.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
@@ -327,7 +327,7 @@ def _session(python: str) -> Check:
     if stops == expected:
         return Check("a debug session", "ok", "stopped in a trace and in a cached call, with the values of each")
     seen = ", ".join(f"{one.frame}:{one.line} with {one.total}" for one in stops) or "no stop"
-    return Check("a debug session", "problem", f"expected two stops at line {_LINE}, had: {seen}")
+    return Check("a debug session", "problem", f"expected two stops at line {_LINE}, got: {seen}")
 
 
 def _stops_of(python: str, program: Path) -> list[_Seen]:

@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _given_trace(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Path | None:
-    """Return the trace log that was given instead of a program; what follows it are options of this command."""
+    """Return the trace log that was given instead of a program; parse the words after it as this command's options."""
     words = options.program or []
     if not words or not is_trace(Path(words[0])):
         return None

@@ -39,7 +39,7 @@ from dynamo_dap.records.texts import without_controls
 
 
 def main(arguments: list[str]) -> int:
-    """Try the known fixes for a line; return 0 if one helps, else 1."""
+    """Try the known fixes for a line; return 0 if one is proven to help, 1 if not, 2 if none can be tried."""
     options = _parser().parse_args(arguments)
     try:
         return _try(options)
@@ -129,7 +129,7 @@ def known_fixes(record: Record, path: str, line: int) -> list[Fix]:
 
 
 def settings_at(record: Record, path: str, line: int) -> list[Fix]:
-    """Return the settings that may help against findings at a line, or below a call there."""
+    """Return the settings that may fix findings at a line, or in a function that the line calls."""
     real = real_path(path)
     items = [
         item
@@ -146,7 +146,7 @@ def settings_of(items: Iterable[Item]) -> list[Fix]:
 
 
 def _title(setting: Setting) -> str:
-    """Return the title of a fix. A setting has the same title as the edit that makes it."""
+    """Return the title of a setting's fix; an edit that makes the same setting has the same title."""
     return f"Set {setting.text}" if setting.adds is None else f"{setting.text}: compiled code no longer logs"
 
 
@@ -172,13 +172,13 @@ INSTEAD = (
     "Make this call outside of the compiled function. Or make it in a custom operator (torch.library.custom_op), if it "
     "takes and returns tensors."
 )
-"""What helps against a finding in a library that has no fix."""
+"""The advice for a finding in a library for which no fix is known."""
 
 
 def _in_library(record: Record, path: str, line: int) -> tuple[str, Place] | None:
-    """Return the library's file with a finding at a line, or below a call there, and the program's innermost line.
+    """Return the library's file with a finding, and the program's innermost call that leads to it.
 
-    None for another finding.
+    The finding is at the line, or in a function that the line calls. None if a library has no such finding.
     """
     libraries = {real_path(one) for one in record.libraries}
     for item in what_to_do(record):
@@ -238,6 +238,6 @@ def diff_of(fix: Fix) -> list[str]:
 
 
 def _report(text: str, file: Any = None) -> None:
-    # It may contain the program's output.
+    # The text may contain the program's output, with control characters.
     harmless = json.loads(without_controls(json.dumps(text).encode()))
     print(harmless, file=file or sys.stdout)

@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
 def _run_declared(
     python: str, program: LaunchDescription, declared: list[DeclaredFunction], file: Path
 ) -> ForecastBody | str:
-    """Run the program with these declarations in a new process; a text says why that has no result."""
+    """Run the program with these declarations in a new process; return a text if there is no forecast."""
     file.unlink(missing_ok=True)
     asked = ForecastRun(str(file), declared=declared)
     status = run_silently(python, msgspec.structs.replace(program, forecast=asked))
@@ -87,9 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap forecast",
         description="Run a program, and report which sizes of its inputs match a cache entry at the end, and which "
-        "would compile. For sizes that would compile, it tries mark_dynamic, dynamic=True and shapes_spec until one "
-        "entry serves all. It calls the function again after the program. Then it runs the program again in a new "
-        "process with that declaration, to verify it. The exit status is the first run's.",
+        "would compile. For sizes that would compile, it tries mark_dynamic, dynamic=True and shapes_spec in further "
+        "calls of the function, until one entry serves all. To verify the declaration, it runs the program again in a "
+        "new process. The exit status is the first run's.",
     )
     parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
     parser.add_argument(
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         "--no-verify",
         action="store_false",
         dest="verify",
-        help="do not run the program again to verify the declaration that makes it one entry",
+        help="do not run the program again to verify the declaration with which one entry serves all sizes",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: one object")
     add_program(parser)
@@ -277,7 +277,7 @@ def _of_warm_up(found: WarmUp) -> Iterator[str]:
 
 
 def _shortened(texts: Sequence[str], between: str) -> str:
-    """Return the first texts of many: the layers of a key-value cache have equal sizes."""
+    """Join the texts, but only the first ones of many: a key-value cache has one name per layer for the same size."""
     more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
     return between.join(texts[:_NAMED]) + more
 

@@ -1,4 +1,4 @@
-"""Verifies a forecast's declarations: each run compiles the program in a new process.
+"""Verifies a forecast's declarations: runs the program in a new process with them.
 
 Runs on the command's main thread.
 """
@@ -21,7 +21,7 @@ BREAKS = "its graph breaks with this declaration"
 
 
 def verify(body: ForecastBody, run: Callable[[list[DeclaredFunction]], ForecastBody | str]) -> None:
-    """Set the verification of each declaration with which one entry serves every size.
+    """Verify each declaration with which one entry serves every size, and store the result in its trial.
 
     ``run`` runs the program with one declaration for each of several functions.
     """
@@ -62,7 +62,7 @@ def verdict(trial: ForecastTrial) -> str:
 
 
 def _difference(trial: ForecastTrial, found: Verification, *, may_break: bool) -> str | None:
-    """Return what the new process did otherwise; None: one entry serves the same sizes."""
+    """Return how the new process differs from the trial; None if one entry serves the same sizes in both."""
     if found.breaks and not may_break:
         return BREAKS
     again = ForecastTrial("", found.sizes, [1, *found.compiled], found.served)
@@ -75,7 +75,7 @@ def _difference(trial: ForecastTrial, found: Verification, *, may_break: bool) -
 
 
 def one_entry(trial: ForecastTrial) -> str | None:
-    """Say whether one entry covers all sizes; None: it does not.
+    """Return a text if one entry serves all sizes, except perhaps 0 and 1; otherwise None.
 
     Torch treats 0 and 1 as constants unless they are declared.
     """

@@ -1,4 +1,4 @@
-"""Adds checks to a fix after which the trace reaches a further data-dependent condition.
+"""Extends a fix with checks, if the trace with the fix stops at a further data-dependent condition.
 
 It has no side effects.
 """
@@ -24,17 +24,17 @@ class FurtherCondition:
     """A condition that the trace reaches only with a fix."""
 
     text: str
-    """``n >= 2 at model.py:31``, a line of the file with the fix."""
+    """For example ``n >= 2 at model.py:31``; the line is one of the fixed file."""
     fixes: tuple[Fix, ...]
     """The fix, combined with each check for the condition."""
 
 
 def further_condition(fix: Fix, before: Sequence[Record], after: Sequence[Record]) -> FurtherCondition | None:
-    """Return the first condition that only the run with the fix reaches; None if none has a name."""
+    """Return the first condition that only the run with the fix reaches; None if torch names no such condition."""
     known = {found.reason for record in before for found in _breaks(record)}
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
         lines = edited(document, fix.edits).split("\n")
-        # Lines of the copy that ran; only the run saw them.
+        # The record refers to the lines of the fixed copy, not to the file on disk.
         changed = Document(document.path, document.uri, lines, [digest_of_line(line) for line in lines])
         for record in after:
             for finding in findings_of(record).get(document.path, []):
@@ -68,7 +68,7 @@ def _with_checks(
 
 
 def _edits(document: Document, lines: Sequence[str]) -> Iterator[Edit]:
-    """Yield the edits from a document's text to other lines, which exclude its last line."""
+    """Yield the edits that turn a document into ``lines``; its last line must stay the same."""
     matcher = difflib.SequenceMatcher(None, list(document.lines), list(lines), autojunk=False)
     for what, first, last, start, end in matcher.get_opcodes():
         if what != "equal":

@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
         description="Start a language server that shows what torch.compile did: graph breaks, recompiles, shapes. "
         "It speaks the Language Server Protocol over stdin and stdout, and watches the newest record of the workspace.",
     )
-    # Some clients add it by themselves.
+    # Some clients always pass this option.
     parser.add_argument("--stdio", action="store_true", help="accepted for compatibility; stdio is the only transport")
     parser.parse_args(arguments)
     server = make_server()

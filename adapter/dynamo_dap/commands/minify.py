@@ -1,9 +1,9 @@
 """``dynamo-dap minify``: runs torch's minifier until it has a small program that fails in the same way.
 
 The program runs until a compile fails. Then torch's minifier makes the graph smaller in that process, which has the
-program's own backends and lowerings. The result runs once, to see whether it fails without the program. If no compile
-gives wrong results, each call is compared as by ``dynamo-dap compare``: a difference need not be in a graph. Runs on
-the command's main thread; a thread reads the process's output.
+program's own backends and lowerings. The result runs once, to see whether it fails without the program. If
+``--accuracy`` finds no wrong graph, each call is compared as by ``dynamo-dap compare``: a difference need not be in a
+graph. Runs on the command's main thread; another thread reads the process's output.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ _STAGES = {
     "aot": "what AOTAutograd gave to Inductor",
     "dynamo": "what Dynamo gave to the backend",
 }
-"""The graph that is minified, by torch's name of the stage that gets it."""
+"""The graph to minify, by torch's name of the stage that made it."""
 _FAILURE, _ACCURACY = "2", "4"
 _DYNAMO = "Dynamo"
 _NOT_IN_GRAPH = "It cannot be smaller: Dynamo's graph differs from the function, and a minimized program is one graph."
 _PASSES = "It was not made smaller: each compiled graph, run alone, passes the check of torch's minifier."
-"""Why a difference between calls is not one that torch's minifier reduces."""
+"""Why torch's minifier cannot reduce a difference between calls."""
 _NODES = re.compile(r"SUCCESS: Went from (\d+) to (\d+) nodes|Started off with (\d+) nodes")
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b(: .*)?$")
-"""The beginning of a traceback's last line."""
+"""The line of a traceback that names the exception."""
 _KIND = re.compile(r"\b\w*(?:Error|Exception|Interrupt)\b")
 _MOST = 300
-"""Shown characters of an error."""
+"""The most characters of an error to show."""
 NOT_FOUND, CANCELLED = 2, 130
-"""Exit status when there is nothing to minify, and when the user interrupted."""
+"""Exit statuses: there is nothing to minify; the user interrupted."""
 
 
 class _Timeout(Exception):
-    """The time limit is over."""
+    """The time limit has passed."""
 
 
 def main(arguments: list[str]) -> int:
@@ -111,7 +111,7 @@ class JsonMinified(msgspec.Struct):
     before: int
     """Nodes of the original graph."""
     error: str
-    """Its error."""
+    """The error with which it fails."""
     fails_alone: bool = True
     """Whether it also fails without the program; otherwise it may lack what the program registers."""
 
@@ -133,7 +133,7 @@ class _Minifying:
         """The result's error."""
         self.fails_alone = False
         self.is_complete = True
-        """Whether the search for something smaller has reached its end."""
+        """Whether torch's minifier ended its search by itself."""
 
     def run(self, program: LaunchDescription) -> None:
         """Run the program with the minifier, then the result."""
@@ -191,7 +191,7 @@ class _Minifying:
         found = _NODES.search(line)
         if found is None:
             return
-        # Torch's minifier starts from a part of the graph.
+        # Keep the first count: torch's minifier may start again from a part of the graph.
         first = self.nodes[0] or int(found[3] or found[1])
         now = int(found[3] or found[2])
         if (first, now) == self.nodes:
@@ -224,7 +224,7 @@ class _Minifying:
 
 
 def _why_no_graph(calls: Sequence[ComparisonBody]) -> str:
-    """Return why no graph was minimized for wrong results, by the comparison of the program's calls."""
+    """Return why no graph with wrong results was found, judged by a comparison of the program's calls."""
     wrong = next((each for each in calls if each.compared and not each.same), None)
     if wrong is not None:
         place = "" if wrong.path is None else f" at {os.path.relpath(wrong.path)}:{wrong.line}"
@@ -239,7 +239,7 @@ def _why_no_graph(calls: Sequence[ComparisonBody]) -> str:
 
 
 def _kinds(error: str) -> set[str]:
-    """Return the printed classes of an error and of its causes."""
+    """Return the exception classes that an error's text names."""
     return set(_KIND.findall(error))
 
 
@@ -253,8 +253,10 @@ def _watched(
 ) -> int:
     """Run a command and return its status; give each printed line to ``note`` at once.
 
+    At the time ``end``, or if the user interrupts, kill the command and its children.
+
     Raises:
-        _Timeout: the time ``end`` is over. The command and its children are killed, also when the user interrupts.
+        _Timeout: the time ``end`` has passed.
     """
     lines: queue.Queue[str | None] = queue.Queue()
     with subprocess.Popen(

@@ -56,7 +56,7 @@ _WRITING = "writing this profile"
 _END = "interpreter shutdown"
 _ANSWERS = {"hit": "hit", "miss": "missed", "bypass": "bypassed", "disabled": "off"}
 _SHARE = 0.02
-"""A function's line is listed from this share of its time on."""
+"""The smallest share of a function's time for which a line is listed."""
 
 
 def main(arguments: list[str]) -> int:
@@ -131,7 +131,6 @@ class _Run:
         """Return the nanoseconds of each stage on the main thread; their sum is the process's lifetime."""
         found = stage_times(self.profile, self.profile.main)
         found[_WRITING] = int(self.writing * 1e9)
-        # Python tears down what the program built.
         found[_END] = max(0, int(self.wall * 1e9) - sum(found.values()))
         return found
 
@@ -213,7 +212,8 @@ def print_profile(run: _Run, console: Console) -> None:
         console.print(f"[yellow]{escape(problem)}[/yellow]")
     if profile.is_cut:
         console.print(
-            "[yellow]There were too many events: sums are complete, but the files order only the first ones.[/yellow]"
+            "[yellow]There were too many events: sums are complete, but the files show the order of the first ones "
+            "only.[/yellow]"
         )
 
 
@@ -366,11 +366,11 @@ class JsonFunction(msgspec.Struct):
     """Seconds, without the functions that it calls."""
     total: float
     lines: dict[str, JsonLine]
-    """By number."""
+    """The lines' times, by line number."""
 
 
 class JsonPhase(msgspec.Struct):
-    """One of torch's phases, with the phases inside."""
+    """One of torch's phases, including its inner phases."""
 
     calls: int
     seconds: float

@@ -1,8 +1,8 @@
 """Reads the program of a record, and asks for permission to run it again.
 
-Anybody may have written a record, and it names a command. Only a command that a process of this user signed runs
-without a question. Any other is shown, and the user agrees once per content. Runs on a command's main thread, or the
-language server's.
+A record names a command, and anybody may have written the record. A command runs without a question only if a process
+of this user signed it. Any other command is shown, and the user must agree once per content. Runs on the main thread of
+a command or of the language server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RecordedProgram:
     folder: str
     module: str | None
     is_own: bool
-    """Whether a process of this user signed that it ran this."""
+    """Whether a process of this user ran this program and signed the record."""
     digest: str
     """Digest of the command, the folder and the program's file."""
 
@@ -44,7 +44,7 @@ class RecordedProgram:
         return command_of(self.program, self.module)
 
     def shown(self) -> str:
-        """Return the command, without control characters."""
+        """Return a text for the user about the command and its file, without control characters."""
         lines = [
             f"Command: {self.command}",
             f"Working directory: {self.folder}",
@@ -91,7 +91,7 @@ def _is_file(folder: str, name: str) -> bool:
 
 
 def _file(folder: str, program: tuple[str, ...], module: str | None) -> Path:
-    """Return the file that runs: Python finds that of a module in the folder, whatever the record names."""
+    """Return the file that will run. Python looks for a module's file in the folder, whatever file the record names."""
     parts = (module or "").split(".")
     for found in (Path(folder, *parts, "__main__.py"), Path(folder, *parts[:-1], f"{parts[-1]}.py")):
         if module and _is_file(folder, str(found)):
@@ -111,7 +111,7 @@ def _digest(program: tuple[str, ...], folder: str, module: str | None) -> str:
 # -- consent -----------------------------------------------------------------------------------------------------------
 
 Consents = Callable[[RecordedProgram], None]
-"""Returns when the program may run, and raises ``CannotTry`` when not."""
+"""Returns if the program may run, and raises ``CannotTry`` if not."""
 
 
 def refuses_untrusted(program: RecordedProgram) -> None:
@@ -123,12 +123,12 @@ def refuses_untrusted(program: RecordedProgram) -> None:
     if not program.is_own and not has_agreed(program.digest):
         raise CannotTry(
             f"this record was not written by a process of yours, and it would run: {visible(program.command)} in "
-            f"{visible(program.folder)}. To see it and to agree, run: dynamo-dap fix --record FILE FILE:LINE"
+            f"{visible(program.folder)}. To see the command and agree, run: dynamo-dap fix --record FILE FILE:LINE"
         )
 
 
 def asks_for_untrusted(options: argparse.Namespace) -> Consents:
-    """Return a function that shows a program of unknown origin and asks whether to run it. ``options`` may answer."""
+    """Return a function that shows a program of unknown origin and asks whether to run it, unless ``options`` agree."""
 
     def check(program: RecordedProgram) -> None:
         if options.content not in (None, program.digest):
@@ -146,7 +146,7 @@ def asks_for_untrusted(options: argparse.Namespace) -> Consents:
         try:
             agree_to(program.digest, program.command)
         except OSError as error:
-            # It runs anyway; the question is asked again next time.
+            # The program runs anyway; the next run asks again.
             sys.stderr.write(f"dynamo-dap: cannot save your consent: {error.strerror or error}\n")
 
     return check

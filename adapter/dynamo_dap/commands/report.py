@@ -1,7 +1,7 @@
 """``dynamo-dap report``: prints a report on a record or on torch's trace logs, and tries its suggestions.
 
-Each candidate is one run of the recorded program: with an edit on a copy, or with a setting of torch. Runs on the
-command's main thread.
+To try a suggestion, the recorded program runs once: with an edited copy of a file, or with a setting of torch. Runs on
+the command's main thread.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _try(options: argparse.Namespace) -> int:
 
 
 def all_fixes(record: Record) -> list[Fix]:
-    """Return all candidates for a record's findings: settings first, then edits."""
+    """Return all known fixes for a record's findings: settings first, then edits."""
     items = what_to_do(record)
     fixes = {fix.title: fix for fix in settings_of(items)}
     places: dict[Place, None] = {}

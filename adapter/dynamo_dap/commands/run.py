@@ -1,6 +1,6 @@
 """``dynamo-dap run``: runs a program without a stop, and records its compiles.
 
-This process becomes the program, with its signals, exit status and terminal.
+This process becomes the program, which keeps its terminal; with ``--cold --warm`` it runs the program twice instead.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="tries",
         action="store_true",
         help="with --cold --warm: run again with each setting of the cold run that differs, and with edits on copies; "
-        "report whether that is a hit",
+        "report whether the warm run then hits the cache",
     )
     add_program(parser)
     return parser

@@ -1,4 +1,4 @@
-"""``dynamo-dap record-call`` saves a call of a compiled function to a folder; ``dynamo-dap replay`` makes it again.
+"""``dynamo-dap record-call`` saves a call of a compiled function to a folder; ``dynamo-dap replay`` replays the call.
 
 The folder's code is shown, and runs only after the user has agreed, once per content. Runs on the command's main
 thread.
@@ -63,7 +63,7 @@ def record_call(arguments: list[str]) -> int:
 
 
 def replay(arguments: list[str]) -> int:
-    """Debug or run a saved call; return 2 if the folder has none or is refused, 1 if the user does not agree."""
+    """Debug or run a saved call; return 2 if the folder cannot be replayed, 1 if the user does not agree."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap replay",
         allow_abbrev=False,
@@ -86,7 +86,7 @@ def replay(arguments: list[str]) -> int:
         action="append",
         default=[],
         metavar="NAME",
-        help="allow a refused name",
+        help="allow the call to use this name, which would be refused; repeatable",
     )
     options, debugging = parser.parse_known_args(arguments)
     folder = Path(options.folder).resolve()
@@ -117,7 +117,7 @@ def replay(arguments: list[str]) -> int:
 
 
 def _debug(snapshot: Snapshot, options: argparse.Namespace, debugging: list[str]) -> int:
-    # Imported only now, as the commands are.
+    # Import a command only if it runs, as the registry does.
     from dynamo_dap.commands.debug import main
 
     path, line = first_line(snapshot)
@@ -131,7 +131,7 @@ def may_run(snapshot: Snapshot, *, yes: bool, allowed: Sequence[str] = ()) -> bo
         return True
     if not yes:
         name = visible(snapshot.call.name)
-        is_wanted = ask(shown(snapshot), f"To make the call of {name} again, this code is run.")
+        is_wanted = ask(shown(snapshot), f"Replaying the call of {name} runs this code.")
         if is_wanted is None:
             _fail("cannot ask for consent without a terminal: give --yes to run it")
         if not is_wanted:

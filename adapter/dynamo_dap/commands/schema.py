@@ -1,4 +1,4 @@
-"""``dynamo-dap schema``: prints the JSON Schema of each command's ``--json``, made from its types.
+"""``dynamo-dap schema``: prints the JSON Schema of a command's ``--json`` output, made from the output's types.
 
 Runs on the command's main thread.
 """
@@ -94,7 +94,7 @@ def _structs_in(of: object) -> list[Any]:
 
 
 def _describe(component: dict[str, Any], struct: Any) -> None:
-    """Add each field's docstring from the source."""
+    """Add the docstring of each field, read from the source, as its description."""
     names = (
         {field.name: field.name for field in dataclasses.fields(struct)}
         if dataclasses.is_dataclass(struct)

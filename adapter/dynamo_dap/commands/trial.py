@@ -54,7 +54,7 @@ _FURTHER = 4
 
 
 class Cancelled(CannotTry):
-    """The user cancelled it."""
+    """The user cancelled the trial."""
 
 
 class Results(msgspec.Struct):
@@ -74,7 +74,7 @@ class Results(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run."""
+    """The result of one run."""
 
     counts: Counts
     status: int
@@ -88,7 +88,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trial:
-    """A fix and what it did."""
+    """A fix and the result of trying it."""
 
     fix: Fix
     before: Outcome
@@ -246,7 +246,7 @@ def _numbers(counts: Counts) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs one program, as it was recorded."""
+    """Runs one program in new processes."""
 
     program: Sequence[str]
     folder: str
@@ -276,7 +276,7 @@ class Runner:
         settings: Sequence[Setting] = (),
         variables: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Run it with torch settings and environment variables; ``copies`` replaces the contents of files.
+        """Run the program with torch settings and environment variables; ``copies`` has new contents of files by path.
 
         ``which`` names the run to ``report``.
 
@@ -374,7 +374,7 @@ def runner_of(
         CannotTry: the file to run does not exist, or ``consents`` refuses the recorded program.
     """
     if program:
-        # The user's own command line: nothing of the record is trusted.
+        # The user typed this command line; it takes nothing from the record.
         if not Path(program[0]).is_file():
             raise CannotTry(f"{program[0]} does not exist")
         return Runner(program, str(Path.cwd()), python, seconds)
@@ -384,7 +384,7 @@ def runner_of(
 
 
 def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> list[Trial]:
-    """Try each fix by itself; ``texts`` holds unsaved files.
+    """Try each fix by itself; ``texts`` has the contents of unsaved files by path.
 
     Raises:
         CannotTry: the program cannot be run again.
@@ -395,7 +395,7 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
         raise CannotTry(f"the program compiled nothing when it ran again: {problem[0]}")
     reference = None
     if before.status != 0:
-        # A function that compiles only with the fix has no compiled result without it.
+        # The program fails without the fix, so that only an eager run has results to compare with.
         eager = runner.run(texts, "as ordinary Python", variables=UNCOMPILED)
         reference = eager if eager.status == 0 else None
     trials: list[Trial] = []
@@ -446,7 +446,7 @@ def _difference(before: Outcome, after: Outcome, own_names: Collection[str], *, 
     for number, (one, other) in enumerate(zip(then.calls, now.calls, strict=False) if with_calls else (), 1):
         if not _are_equal(one, other):
             return f"call {number} of a compiled function returns something else"
-    # Output that is printed later than before counts as equal.
+    # The order of printed lines does not count.
     lines, others = (sorted(one.output[:_OUTPUT].splitlines()) for one in (before, after))
     for line, other in zip(lines, others, strict=False):
         if not _are_equal_texts(line, other):

@@ -21,7 +21,7 @@ from dynamo_dap.terminal.debugger import Debugger, State
     repeats=False,
 )
 def add_breakpoint(debugger: Debugger, argument: str) -> None:
-    """Set a breakpoint at LINE, FILE:LINE or FUNCTION, optionally if EXPR is true; without a place, list all."""
+    """Set a breakpoint at LINE, FILE:LINE or FUNCTION, which stops only if EXPR is true; without a place, list all."""
     _add(debugger, argument, is_temporary=False)
 
 
@@ -70,7 +70,7 @@ def list_breakpoints(debugger: Debugger, argument: str) -> None:
     repeats=False,
 )
 def clear_breakpoints(debugger: Debugger, argument: str) -> None:
-    """Remove breakpoints by number or line; without either, remove all after a question."""
+    """Remove breakpoints by number or line; without either, ask whether to remove all."""
     chosen = _chosen(debugger, argument) if argument else list(debugger.breakpoints.all)
     if not argument and chosen and not debugger.prompt.confirms("Clear all breakpoints?"):
         return
@@ -117,9 +117,9 @@ def ignore_hits(debugger: Debugger, argument: str) -> None:
     repeats=False,
 )
 def set_commands(debugger: Debugger, argument: str) -> None:
-    """Run the following commands, up to 'end', at each hit of a breakpoint; the newest by default.
+    """Run the following commands, up to 'end', at each hit of breakpoint N, by default the newest.
 
-    'silent' as the first one hides the stop; a command that resumes the program must be the last.
+    'silent' as the first command hides the stop; a command that resumes the program must be the last one.
     """
     if debugger.prompt.read is None:
         raise UsageError("this command works only at an interactive prompt")
@@ -142,7 +142,10 @@ def set_commands(debugger: Debugger, argument: str) -> None:
     repeats=False,
 )
 def set_exception_filters(debugger: Debugger, argument: str) -> None:
-    """Stop at the named compile events and exceptions, and at uncaught exceptions; without a name, list all names."""
+    """Stop at these compile events and exceptions, and at uncaught exceptions; without a name, clear them.
+
+    If none is set, list all names.
+    """
     offered = debugger.client.capabilities.exception_breakpoint_filters or []
     names = argument.split()
     for name in names:

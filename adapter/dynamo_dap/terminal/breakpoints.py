@@ -1,7 +1,7 @@
 """Keeps a terminal session's breakpoints as typed, for example ``model.py:12 hit >= 3 if x.dim() == 2 log seen {x}``.
 
-Each has a number for the user, and is set again when the program restarts. Runs on the prompt's thread, which also
-handles the server's events about them.
+Each breakpoint has a number for the user, and is set again when the program restarts. Runs on the prompt's thread,
+which also handles the server's events about breakpoints.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BreakpointRequest:
     log_message: str | None = None
     mode: str | None = None
     watched: str | None = None
-    """The variable, for the user."""
+    """The text that names the watched variable to the user."""
     data_id: str = ""
     """DAP's id of the variable."""
 
@@ -220,7 +220,7 @@ class BreakpointList:
             breakpoint.answer = answer
 
     def take_change(self, answer: Answer) -> Breakpoint | None:
-        """Handle a ``breakpoint`` event; return the breakpoint if it is newly verified, or has a new reason."""
+        """Handle a ``breakpoint`` event; return the breakpoint if its verification, message or line changed."""
         for breakpoint in self.all:
             if answer.id is not None and breakpoint.answer.id == answer.id:
                 before, breakpoint.answer = breakpoint.answer, answer
@@ -233,7 +233,7 @@ class BreakpointList:
         return None
 
     def hit(self, ids: list[int]) -> list[Breakpoint]:
-        """Return the breakpoints that a stop names."""
+        """Return the breakpoints with these DAP ids, which a stop names."""
         return [breakpoint for breakpoint in self.all if breakpoint.answer.id in ids]
 
     def lines_in(self, path: str) -> set[int]:

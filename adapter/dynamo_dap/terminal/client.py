@@ -99,7 +99,7 @@ class Server(Protocol):
 
 
 class ServerProcess:
-    """The child process and the byte stream to it."""
+    """The server as a child process, and the byte stream to it."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Client:
         self._on_closed = on_closed
         self._reverse_requests = dict(reverse_requests or {})
         self._is_decided = threading.Event()
-        """Whether a launch or attach failed, or allows to set breakpoints now."""
+        """Set once breakpoints can be set, or the launch or attach has failed."""
         self.connection = Connection(stream, "server")
         self.connection.start(self)
 
@@ -241,7 +241,7 @@ class Client:
 
     def on_event(self, event: Event) -> None:
         """Pass an event on."""
-        # The screen must distinguish the program's own output.
+        # Output stays unchanged: the screen treats the program's own output differently.
         is_output = event.event == "output"
         self._on_event(event if is_output else Event(event.event, _visible(event.body)))
         if event.event == "initialized":
@@ -287,7 +287,7 @@ class Client:
     def begin(self, request: str, configuration: Mapping[str, object]) -> PendingResponse:
         """Send ``launch`` or ``attach`` and wait until breakpoints can be set.
 
-        The answer comes after ``configuration_done``; await it then.
+        The server answers only after ``configuration_done``; wait for the returned answer then.
 
         Raises:
             RequestFailed: the program cannot be started or reached.
@@ -333,7 +333,7 @@ class Client:
         return self.ask("setFunctionBreakpoints", arguments, SetFunctionBreakpointsResponseBody).breakpoints
 
     def data_breakpoint_info(self, name: str, frame_id: int | None) -> DataBreakpointInfoResponseBody:
-        """Return whether changes of an expression in a frame can stop the program, and its id."""
+        """Return whether changes of an expression in a frame can stop the program, and the expression's id."""
         arguments = DataBreakpointInfoArguments(name, frame_id=frame_id)
         return self.ask("dataBreakpointInfo", arguments, DataBreakpointInfoResponseBody)
 
@@ -414,7 +414,7 @@ class SourceText:
         self._texts: dict[str | int, list[str]] = {}
 
     def forget(self) -> None:
-        """Drop cached lines: a file may have been edited, a virtual source has grown."""
+        """Drop cached lines: a file may have been edited, and a virtual source may have grown."""
         self._texts.clear()
 
     def lines(self, client: Client, source: Source | None) -> list[str]:

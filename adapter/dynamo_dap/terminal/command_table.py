@@ -1,6 +1,6 @@
 """Holds the prompt's commands, which the command modules register.
 
-Filled while those modules are imported, then only read.
+The table is filled while those modules are imported, and only read afterwards.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def command(
 
 
 def find(name: str) -> Command | None:
-    """Return the command with this full name."""
+    """Return the command with this full name or short form."""
     return next((one for one in commands if name in one.names), None)
 
 

@@ -20,14 +20,14 @@ from dynamo_dap.terminal.debugger import Debugger
 
 @command("compare", Group.COMPILED)
 def compare(debugger: Debugger, argument: str) -> None:  # noqa: ARG001  (every command has one)
-    """Show each line of the newest call that differs when compiled (exception filter 'mismatch')."""
+    """Compare compiled and eager results line by line, for the newest call that differs (needs 'catch mismatch')."""
     body = decode(debugger.client.request(COMPARISON), ComparisonBody, f"body of '{COMPARISON}'")
     print_comparison(body, debugger.screen.console)
 
 
 @command("entries", Group.COMPILED, "[FUNCTION]", example="entries Model.forward")
 def show_entries(debugger: Debugger, argument: str) -> None:
-    """Show a function's cache entries, or all: guards, generated code, graphs, where it resumes."""
+    """Show a function's cache entries, or all: guards, generated code, graphs, resume functions."""
     with debugger.screen.paged():
         debugger.screen.code(_entries(debugger, argument or None).text.rstrip())
 

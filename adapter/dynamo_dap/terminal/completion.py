@@ -72,7 +72,7 @@ def complete_listing_form(debugger: Debugger, argument: str) -> Completions:  # 
 
 
 def _files(begun: str) -> Completions:
-    """Yield Python files, and folders to continue with."""
+    """Complete Python files, and folders to continue with."""
     folder, slash, name = begun.rpartition("/")
     try:
         entries = sorted(Path(folder or slash or ".").expanduser().iterdir())

@@ -56,7 +56,7 @@ class StillRunning(Exception):
 
 
 class _WaitCancelled:
-    """Replaces an event if the user cancelled the wait."""
+    """Replaces an event if the wait was cancelled."""
 
 
 class _Closed(NamedTuple):
@@ -77,7 +77,7 @@ class Debugger:
         start_server: Callable[[], Server] = ServerProcess,
         terminal: OwnTerminal | None = None,
     ) -> None:
-        """Send ``request``, ``launch`` or ``attach``; the program runs in ``terminal`` if it reads input."""
+        """Prepare for ``request`` (``launch`` or ``attach``); a program that reads typed input runs in ``terminal``."""
         self.screen = screen
         self.breakpoints = BreakpointList()
         self.filters = ExceptionFilters()
@@ -265,7 +265,7 @@ class Debugger:
         self.wait()
 
     def change(self, ask: Callable[[], T]) -> T:
-        """Send a request that may cause a stop in a changed trace, then wait for it."""
+        """Send a request that may cause a stop in a changed trace, then wait for that stop."""
         thread_id = self.thread_id
         before = None if thread_id is None else self.stops.get(thread_id)
         try:
@@ -287,7 +287,7 @@ class Debugger:
         self.show_stop()
 
     def _wait(self) -> None:
-        """Wait; show output meanwhile."""
+        """Wait until a thread stops or the program ends; show only output."""
         is_over = False
         end = None if self.patience is None else time.monotonic() + self.patience
         while not is_over:
@@ -310,7 +310,7 @@ class Debugger:
         return self.stop is not None and is_uncaught(self.client, self.stop)
 
     def _ignores_stop(self) -> bool:
-        """Resume after a stop at breakpoints whose hits the user ignores, and at ``sys.exit``, as pdb does."""
+        """Resume after ignored hits of breakpoints and, as pdb does, after ``sys.exit``; return whether it resumed."""
         if (stop := self.stop) is None:
             return False
         hit = self.breakpoints.hit(stop.hit_breakpoint_ids or [])
@@ -331,7 +331,7 @@ class Debugger:
         return event
 
     def cancel_wait(self) -> None:
-        """Cancel a wait on another thread. Runs on any thread."""
+        """Cancel a wait that runs on another thread. Any thread may call it."""
         self._events.put(_WaitCancelled())
 
     def pause(self) -> None:
@@ -405,7 +405,7 @@ class Debugger:
         return self.client.variables(reference, count=at_most) if reference else []
 
     def select_frame(self, number: int) -> None:
-        """Select a frame, or the nearest, and show it."""
+        """Select a frame, or the nearest one that exists, and show it."""
         if number < 0:
             self.screen.note("this is the innermost frame")
         elif number >= len(self.frames()):
@@ -416,7 +416,7 @@ class Debugger:
 
     def show_listings_as(self, form: str) -> None:
         """Show generated code as statements or as instructions, and show the selected frame."""
-        # Keep it for a restarted program.
+        # A restarted program uses the same form.
         self._configuration["listing"] = form
         if self._client is not None:
             self._client.request(LISTING, ListingArguments(form=form))

@@ -40,7 +40,7 @@ def is_uncaught(client: Client, stop: StoppedEventBody | None) -> bool:
 
 
 def is_exit(client: Client, stop: StoppedEventBody | None) -> bool:
-    """Return whether a thread stopped at ``SystemExit``: the program ends itself, which is not an error."""
+    """Return whether a thread stopped at ``SystemExit``, by which a program ends itself without an error."""
     return stop is not None and stop.text == "SystemExit" and is_uncaught(client, stop)
 
 

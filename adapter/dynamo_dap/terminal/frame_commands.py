@@ -120,7 +120,7 @@ def show_source_of_object(debugger: Debugger, argument: str) -> None:
     if not argument:
         raise UsageError("give a function or a class, for instance: source Model.forward")
     asked = f"(__import__('inspect').getsourcefile({argument}), __import__('inspect').getsourcelines({argument})[1])"
-    # The clipboard gets a long path in full; a watch would cut it off.
+    # The context "clipboard" returns a long path in full; "watch" would cut it off.
     answer = debugger.client.evaluate(asked, debugger.frame_id(), "clipboard").result
     try:
         path, line = ast.literal_eval(answer)

@@ -35,7 +35,7 @@ def function_around(lines: Sequence[str], line: int) -> Function | None:
 
 
 def function_at(lines: Sequence[str], line: int) -> Function | None:
-    """Return the function or class that begins at ``line``, or its decorator."""
+    """Return the function or class whose definition, or first decorator, is at ``line``."""
     found = next((one for one in _definitions(lines) if line in (_first_line(one), one.lineno)), None)
     return None if found is None else _described(found)
 

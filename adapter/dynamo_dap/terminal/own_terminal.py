@@ -1,7 +1,7 @@
 """Runs the program in the prompt's terminal, so that it can read typed input.
 
-The client's reader thread starts it. It leads its own process session: Ctrl-C is for the prompt, which pauses the
-program.
+The client's reader thread starts the program as the leader of its own process session: Ctrl-C reaches only the prompt,
+which then pauses the program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OwnTerminal:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def run(self, request: Request) -> RunInTerminalResponseBody:
-        """Start what the server asks for.
+        """Start the command that the server requests.
 
         Raises:
             OSError: the program cannot be started.
@@ -36,7 +36,7 @@ class OwnTerminal:
         return RunInTerminalResponseBody(process.pid)
 
     def end(self, seconds: float) -> None:
-        """Wait for the supervisors, which end with the session."""
+        """Wait for the started supervisors, which end with the session; kill those that have not ended in time."""
         while self._processes:
             process = self._processes.pop()
             try:

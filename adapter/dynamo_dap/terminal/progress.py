@@ -1,4 +1,6 @@
-"""Shows long compiles, by lines: the program may write to the same terminal, so no line is overwritten.
+"""Prints the progress of long compiles, one line after another.
+
+No line is overwritten, because the program may write to the same terminal.
 
 Runs on the prompt's thread. Lives as long as its ``Debugger``.
 """
@@ -26,7 +28,7 @@ class Progress:
         self._pause = _FIRST_PAUSE
 
     def take(self, event: Event) -> None:
-        """Take ``progressStart`` or ``progressUpdate``. The progress of a launch has ended when the prompt gets it."""
+        """Show a compile's ``progressStart`` or ``progressUpdate``; ignore a launch, which has ended by now."""
         if event.event == "progressStart":
             begun = decode(event.body, ProgressStartEventBody, "progressStart event")
             if begun.title == COMPILING:

@@ -19,7 +19,7 @@ class Displays:
         """Each expression and its last value."""
 
     def changes(self, evaluate: Callable[[str], str]) -> list[str]:
-        """Evaluate all, and print the changes since the last time."""
+        """Evaluate all expressions, and return a text for each change since the last time."""
         reported = []
         for expression, before in self.values.items():
             value = self.values[expression] = evaluate(expression)

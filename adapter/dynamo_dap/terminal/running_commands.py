@@ -136,7 +136,7 @@ def leave(debugger: Debugger, argument: str) -> None:
 
 @command("back rnext rn", Group.PAST, "[COUNT]", example="back 2")
 def step_back(debugger: Debugger, argument: str) -> None:
-    """Step back to the line before, in a trace, over calls."""
+    """Step back to the previous line, in a trace, over calls."""
     debugger.resume("stepBack", count=count(argument))
 
 
@@ -188,7 +188,7 @@ def what_if(debugger: Debugger, argument: str) -> None:
     for change in body.changes:
         debugger.screen.note(f"changed: {change}")
     if body.problem is not None:
-        debugger.screen.note(f"it ended: {body.problem}")
+        debugger.screen.note(f"the changed trace ended: {body.problem}")
     if body.program_graph is None:
         debugger.screen.note("the program's own graph is not complete yet: this is the changed one")
         debugger.screen.code(body.graph)

@@ -22,9 +22,9 @@ def find_scope(debugger: Debugger, name: str) -> Scope:
 
 
 def find_reference(debugger: Debugger, path: list[str]) -> int:
-    """Find the variables reference of ``path``, 0 for none.
+    """Return the variables reference of the value at ``path``; 0 if the value has no children.
 
-    ``path`` begins with a scope, a local or an expression; names of children follow.
+    ``path`` begins with a scope, a local variable or an expression; names of children follow.
 
     Raises:
         UsageError: a name in the path does not exist.

@@ -1,6 +1,6 @@
 """Prints what the user sees, with rich: stops, source excerpts, stacks, values, the program's output.
 
-Runs on the prompt's thread. It gets protocol types from any source.
+Runs on the prompt's thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Screen:
         self.output_count = 0
         """How many pieces of output were shown; one ``print`` makes several pieces."""
         self.ask: Callable[[str], str | None] | None = None
-        """Asks the user at the terminal; None if there is none."""
+        """Asks the user at the terminal; None if no user is there."""
 
     @contextlib.contextmanager
     def paged(self) -> Iterator[None]:
@@ -140,7 +140,7 @@ class Screen:
         if thread is not None:
             line.append(f"  [thread {thread}]", "dim")
         if explanation.strip():
-            # One text: ``say`` marks the later lines, which may come from the program.
+            # ``say`` indents the later lines of one text; they may come from the program.
             line.append(f"\n{explanation.strip()}")
         self.say("")
         self.say(line)
@@ -288,7 +288,7 @@ class Screen:
         self.console.print(code, soft_wrap=True)
 
     def help(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Print commands and what they do."""
+        """Print a table of names and their meanings."""
         table = Table(box=None, show_header=False, padding=(0, 2), pad_edge=False)
         for command, meaning in rows:
             table.add_row(Text(command, "bold"), meaning)

@@ -40,7 +40,7 @@ def show(client: Client, screen: Screen, frame_id: int | None, shown: Shown) -> 
     """Print a page of rows, and on the first page the statistics.
 
     Raises:
-        RequestFailed: it is not a tensor, or has no data.
+        RequestFailed: the expression is not a tensor, or has no data.
     """
     wanted = TensorArguments(
         ELEMENTS,

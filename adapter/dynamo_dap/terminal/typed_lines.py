@@ -1,7 +1,7 @@
 """Runs typed lines: a command, an expression, a statement, or a block of them.
 
-A line is Python if its first word is not a command, or if it is a call or an assignment. A command that pdb lacks
-yields to a variable of its name. Runs on the prompt's thread.
+A line is Python if its first word is not a command, or if the line is a call or an assignment. A variable hides a
+command of the same name that pdb lacks. Runs on the prompt's thread.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _execute_block(debugger: Debugger, text: str) -> None:
 
 
 def _run_commands_of_breakpoints(debugger: Debugger) -> None:
-    """Run the commands of the breakpoints that were hit. They replace remaining commands of the last stop."""
+    """Run the commands of the breakpoints that were hit. A new stop replaces the remaining commands by its own."""
     waiting = debugger.prompt.pending_commands
     while waiting:
         _execute_line(debugger, waiting.pop(0))

@@ -147,7 +147,7 @@ def undisplay(debugger: Debugger, argument: str) -> None:
     if not argument:
         debugger.displays().values.clear()
     elif debugger.displays().values.pop(argument, None) is None:
-        raise UsageError(f"{argument} is not displayed: 'display' lists what is")
+        raise UsageError(f"{argument} is not displayed: 'display' lists the expressions that are")
 
 
 @command("retval rv", Group.VALUES)
@@ -268,7 +268,7 @@ def show_guards(debugger: Debugger, argument: str) -> None:
 
 @command("try", Group.COMPILED)
 def try_fixes(debugger: Debugger, argument: str) -> None:
-    """Try fixes for the data-dependent graph break of this stop: each is one more trace of the call."""
+    """Try fixes for the data-dependent graph break of this stop: for each fix, Dynamo traces the call again."""
     if not any(scope.name == FIXES_SCOPE for scope in debugger.scopes()):
         raise UsageError("this stop is not at a graph break that depends on data")
     show_scope(debugger, FIXES_SCOPE)
