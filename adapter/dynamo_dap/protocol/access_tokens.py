@@ -1,8 +1,8 @@
 """Passes a listening program's access token to a debugger of the same user through a file.
 
-The listening program writes it to a file that only its user can read; a server that attaches on the same machine looks
-there. Runs on any thread of either process. A file lives from ``listen`` to the end of the program. If the program dies
-without removing the file, the next reader removes it.
+The listening program writes the token to a file that only its user can read. A server that attaches on the same machine
+reads the file. Runs on any thread of either process. A file lives from ``listen`` to the end of the program. If the
+program dies without removing the file, the next reader removes it.
 """
 
 from __future__ import annotations

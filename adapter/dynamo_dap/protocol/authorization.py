@@ -1,7 +1,7 @@
 """Connects a program to a server that waits for it (``"listen"`` of ``attach``), perhaps on another machine.
 
-The program makes every connection to the server's one address, and begins each with ``AUTHORIZE``: a firewall has to
-allow only this connection, in this direction. Any process and thread may use the structs and functions.
+The program makes all of its connections to one address of the server, so that a firewall only has to allow that address
+in that direction. Each connection begins with ``AUTHORIZE``. Any process and thread may use the structs and functions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Welcome(Struct, rename="camel", omit_defaults=True):
     """Body of the response to ``AUTHORIZE`` for a program."""
 
     is_wanted: bool = True
-    """Whether to debug it; the user may have excluded its rank."""
+    """Whether to debug the program; the user may have excluded its rank."""
     stretch_timeouts: bool = True
     """Whether an unwanted rank waits for held ranks, while the connection lasts."""
     rank_output: str = "plain"
@@ -132,7 +132,7 @@ def _response(request: Request, *, success: bool, body: object, message: str | N
 
 
 def show_token(connected: socket.socket, token: str) -> None:
-    """Begin a connection that other code continues. Raises ``OSError`` if the token is refused."""
+    """Show the token on a new connection, which other code then uses. Raises ``OSError`` if the token is refused."""
     arguments = encode_body(AuthorizeArguments(token))
     connected.sendall(frame(encode(Envelope("request", seq=1, command=AUTHORIZE, arguments=arguments))))
     first = FirstMessage()

@@ -1,6 +1,6 @@
-"""Defines the bisection of a compile: its parts, the halving of one, and the report of a run of ``dynamo-dap bisect``.
+"""Defines the bisection of a compile: stages, parts, the search in a part, the report of a ``dynamo-dap bisect`` run.
 
-``bisect`` runs whole programs, ``compare`` compiles one graph again: both go through the same parts. Runs in any
+``bisect`` runs whole programs, ``compare`` compiles one graph again: both try the same stages and parts. Runs in any
 process, on any thread.
 """
 
@@ -30,7 +30,7 @@ PARTS = {
     "aot_eager_decomp_partition": (DECOMPOSITIONS,),
     "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", LOWERINGS),
 }
-"""By stage."""
+"""The parts of each stage that torch's bisector can disable."""
 SETTINGS = {
     "aot_eager_decomp_partition": {"cse": False},
     "inductor": {
@@ -48,8 +48,8 @@ SETTING = "the setting"
 def first_bad(count: int, is_good: Callable[[int], bool]) -> int:
     """Return the number of the item, among ``count``, that makes a compile wrong.
 
-    ``is_good`` returns whether the compile is right with the items up to a number. It is right with none, and wrong
-    with all.
+    ``is_good`` returns whether the compile is right with the items up to a number. The compile must be right without
+    any item, and wrong with all of them.
     """
     good, bad = -1, count - 1
     while bad - good > 1:

@@ -10,7 +10,7 @@ from msgspec import Struct
 GRADIENTS = "gradients"
 """In ``ComparisonBody.not_compared``: gradients are compared at the first backward pass through the call."""
 RUNNING = ".running"
-"""Suffix of the file beside the comparisons that names what the program compares now; empty between comparisons."""
+"""Suffix of a further file, which names the call that the program compares now; the file is empty between calls."""
 NOTHING_DIFFERS = "nothing differs."
 """The verdict on a call whose results are equal, apart from rounding."""
 NEVER_COMPARED = (
@@ -33,7 +33,7 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
     reference_error: float | None = None
     """The previous stage's largest error against float64, if a float64 run decided."""
     rounding: str | None = None
-    """What only rounding explains: errors in percent that may conceal a defect, or how many integers differ."""
+    """Differences that rounding explains: errors in percent, which may hide a defect, or the number of integers."""
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):
@@ -78,7 +78,7 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     stage: str | None = None
     """The wrong stage."""
     part: str | None = None
-    """The decomposition, pass or lowering without which nothing differs, if known."""
+    """The decomposition, pass or lowering without which nothing differs, or the setting with which nothing does."""
     stages: list[JudgedStage] = []
     """The compiles that found the wrong stage; each adds a stage to the one before."""
     operation: str | None = None

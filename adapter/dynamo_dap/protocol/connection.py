@@ -195,7 +195,7 @@ class Connection:
 
     def _respond(self, request: Request, success: bool, body: msgspec.Raw, message: str | None) -> None:
         if not success:
-            # A reason quotes what it refuses, which may be of any length.
+            # The reason of a failure may quote a refused value of any length.
             body, message = _readable(body), message and shortened(message)
         self._send(
             Envelope(
@@ -241,7 +241,7 @@ class Connection:
         except FramingError as error:
             problem = str(error)
         finally:
-            self._reading_ended = True  # the other end may still read the reason
+            self._reading_ended = True  # this end can still write, for example the reason
             self._fail_pending()
             receiver.on_closed(problem)
 
@@ -281,7 +281,7 @@ class Connection:
 
 
 def _readable(body: msgspec.Raw) -> msgspec.Raw:
-    """Return the body of a failure, its reason shortened."""
+    """Return the body of a failure with a shortened reason."""
     if len(bytes(body)) <= LONGEST:
         return body
     try:
@@ -295,5 +295,5 @@ def _readable(body: msgspec.Raw) -> msgspec.Raw:
 
 
 def _unless_empty(body: msgspec.Raw) -> msgspec.Raw:
-    """Return None for an empty body: strict clients reject one that DAP does not have."""
+    """Replace an empty body by no body: strict clients reject a body where DAP has none."""
     return encode_body(None) if bytes(body) == bytes(EMPTY) else body

@@ -1,7 +1,7 @@
 """Remembers which content a user agreed to run.
 
-Saved calls and records may come from other people. Their code is shown first, and the user agrees once per content.
-Runs on the main thread of a command, or of the process that repeats a call; stateless.
+Saved calls and records may come from other people. The user sees the code first, and agrees once per content. Runs on
+the main thread of a command, or of the process that replays a call; stateless.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _escape(character: str) -> str:
 
 
 def has_agreed(digest: str, names: Iterable[str] = ()) -> bool:
-    """Return whether the user has agreed to run this content, with these names outside its allow list."""
+    """Return whether the user has agreed to run this content with these names, which the allow list lacks."""
     content = None
     with contextlib.suppress(OSError):
         content = read_private(state_folder() / _AGREED / digest)

@@ -167,7 +167,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """The server's address, ``HOST:PORT``; None to run without a debugger and only write a record."""
     token: str = ""
     connects: bool = False
-    """Whether it connects to the server that the environment names; if none is named, it runs without a debugger."""
+    """Whether the program connects to the server that the environment names; if none is named, it runs undebugged."""
     program: str | None = None
     module: str | None = None
     code: str | None = None
@@ -176,9 +176,9 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Where the server waits for debugpy; None if ordinary Python is not debugged."""
     debugpy_token: str = ""
     copies: dict[str, str] = {}
-    """Maps a file's path to the copy that is read instead: this is how a fix is tried."""
+    """Maps a file's path to the copy that the program reads instead, to try a fix."""
     settings: dict[str, bool | int | float | str | None] = {}
-    """Torch settings that override the program's: this is how a setting is tried without an edit."""
+    """Torch settings that override the program's, to try a setting without an edit."""
     added: dict[str, list[str]] = {}
     """Names of functions to add to torch settings that are sets."""
     results: str | None = None
@@ -188,9 +188,9 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     explore: str | None = None
     """Where to write the stages of each compile: see ``explore.file``."""
     compare_every: int = 0
-    """Compare each N-th call of a graph; 0 for only the first."""
+    """Compare each N-th call of a graph; 0 for calls 1, 2, 4, 8, ..."""
     hashed_calls: str | None = None
-    """Record, and write digests of the values in calls of compiled graphs here: see ``protocol.hashed_calls``."""
+    """Where to write digests of the values in calls of compiled graphs (``protocol.hashed_calls``); also records."""
     cache_keys: bool = False
     """Record the answers of caches of compiled graphs, with the parts of their keys."""
     torch_settings: bool = False
@@ -279,19 +279,19 @@ PATCH = "dynamoPatchInstruction"
 UNPATCH = "dynamoUnpatch"
 """Revert patches, so that calls run what Dynamo generated; the event ``invalidated`` follows."""
 TENSOR = "dynamoTensor"
-"""Look at a part of a tensor: a page of elements, statistics, a picture. Its thread is stopped."""
+"""Show a part of a tensor: a page of elements, statistics, a picture. The tensor's thread must be stopped."""
 COMPARISON = "dynamoComparison"
 """The newest call whose compiled graph was found to differ, line by line. No arguments."""
 TIMELINE = "dynamoTimeline"
-"""The statements that a held trace has visited. Its thread is stopped in the trace."""
+"""The statements that a held trace has visited. The thread must be stopped in that trace."""
 GO_TO = "dynamoGoTo"
 """Go to a snapshot of a held trace. No body; the event ``stopped`` follows."""
 RUN_BACK = "dynamoRunBack"
-"""Go back in a held trace to the origin of something. No body; the event ``stopped`` follows."""
+"""Go back in a held trace to the origin of a variable or node. No body; the event ``stopped`` follows."""
 WITHDRAW_PAUSE = "dynamoWithdrawPause"
 """Withdraw a pause from threads that have not reached a line yet. No arguments, no body."""
 SET_OPTION = "dynamoSetOption"
-"""Change or show one of the options for torch. Any time; also for VS Code's console."""
+"""Change or show one of the options for torch, at any time. A line in VS Code's console can also do this."""
 WHAT_IF = "dynamoWhatIf"
 """The newest trace in which the debugger changed something, and the program's own. No arguments."""
 KEEP = "dynamoKeep"
@@ -299,7 +299,7 @@ KEEP = "dynamoKeep"
 WHAT_IF_EVENT = "dynamoWhatIfOver"
 """A changed trace and the program's own have ended: the answer to ``WHAT_IF``. Sent only to VS Code."""
 ENTRIES = "dynamoEntries"
-"""The cache entries of compiled functions. Any time; calls are counted from the first request on."""
+"""The cache entries of compiled functions, at any time. Calls are counted from the first request on."""
 FORGET = "dynamoForget"
 """Make torch forget a cache entry, or everything it compiled for a function."""
 RECORD_CALL = "dynamoRecordCall"
@@ -321,7 +321,7 @@ class LoggedEventBody(Struct):
 
 
 MISSED_EVENT = "dynamoMissed"
-"""The program ends: why some breakpoints have not stopped it, where that is certain. Sent only to VS Code."""
+"""Why breakpoints have not stopped the program, if the reason is certain. Sent at its end, only to VS Code."""
 
 
 class MissedBreakpoint(Struct):
@@ -397,7 +397,7 @@ class UnpatchBody(Struct):
     """Body of the response to ``UNPATCH``."""
 
     count: int
-    """How many instructions were patched."""
+    """How many patched instructions were reverted."""
 
 
 class TimelineArguments(Struct, rename="camel", omit_defaults=True):
@@ -418,9 +418,9 @@ class TimelineEntry(Struct, rename="camel", omit_defaults=True):
     path: str
     line: int
     depth: int
-    """How many functions it was inlined through."""
+    """How many inlined calls lead to it."""
     nodes: int
-    """How many nodes the graph had."""
+    """How many nodes the graph had at this snapshot."""
     has_breakpoint: bool = False
     mark: str = ""
     moment: int | None = None
@@ -485,7 +485,7 @@ class WhatIfBody(Struct, rename="camel", omit_defaults=True):
     compile_id: str
     changes: list[str]
     graph: str
-    """The code of its graph; empty if there is none, incomplete if the trace has not ended."""
+    """The code of the changed trace's graph; empty if there is none, incomplete if the trace has not ended."""
     is_over: bool
     kept: bool = False
     program_graph: str | None = None
@@ -493,7 +493,7 @@ class WhatIfBody(Struct, rename="camel", omit_defaults=True):
     difference: str = ""
     """From the program's graph to the changed one, in the format of ``diff -u``."""
     problem: str | None = None
-    """Why it ended early."""
+    """Why the changed trace ended early."""
 
 
 class KeepArguments(Struct, rename="camel"):
@@ -516,12 +516,12 @@ code of the program.
 """
 
 WATCHED = "watched"
-"""An argument of debugpy's ``variables`` that asks whether changes of a part can stop, and the answer's name."""
+"""An argument of debugpy's ``variables`` that asks whether changes of a child can stop; its answer has this name."""
 
 TRACED = "dynamoTraced"
-"""The menu context of local variables in a held trace, which can go back to their origin."""
+"""The menu context of local variables in a held trace; its commands go back to a variable's origin."""
 TRACED_TENSOR = "dynamoTracedTensor"
-"""The menu context of such variables that are tensors; other tensors have ``TENSOR``."""
+"""The menu context of tensors among these variables; other tensors have ``TENSOR``."""
 
 
 class MarkedVariable(Variable, kw_only=True):

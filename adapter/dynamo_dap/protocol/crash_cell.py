@@ -59,7 +59,7 @@ class CellWriter:
             _RECORD.pack_into(self._memory, slot * _RECORD.size, 0, 0, _NONE, _NONE)
 
     def take_slot(self, thread_id: int) -> int | None:
-        """Return the record of the calling thread, whose native id is ``thread_id``; None if all are in use."""
+        """Return the number of the calling thread's record; None if all are in use. ``thread_id`` is its native id."""
         with self._lock:
             if thread_id in self._idents:
                 return self._idents.index(thread_id)
@@ -74,7 +74,7 @@ class CellWriter:
         path.write_bytes(msgspec.json.encode(description))
 
     def write(self, slot: int, number: int, index: int) -> None:
-        """Note that the instruction ``index`` of the code ``number`` is about to run. Cheap."""
+        """Note that the instruction ``index`` of the code ``number`` is about to run."""
         _RECORD.pack_into(self._memory, slot * _RECORD.size, self._idents[slot], time.monotonic_ns(), number, index)
 
     def clear(self, slot: int) -> None:

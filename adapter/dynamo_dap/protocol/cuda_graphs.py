@@ -26,7 +26,7 @@ FORWARD = "forward"
 KEPT = "kept output"
 OTHER = "other"
 CAUSES = (CPU, DEVICES, MUTATION, DYNAMIC, OPERATION, ADDRESS, SIZE, LIVENESS, LIMIT, FORWARD, KEPT, OTHER)
-"""Why. ``FORWARD``: a backward pass has no CUDA graph because its forward has none."""
+"""The causes of these events. ``FORWARD``: a backward pass has no CUDA graph because its forward has none."""
 
 ADVICE = {
     CPU: "create the tensor on the GPU, or move it there before the call: x = x.to('cuda')",
@@ -43,4 +43,4 @@ ADVICE = {
     KEPT: "keep a clone of the output: kept = f(x).clone(), or call torch.compiler.cudagraph_mark_step_begin() before "
     "each step",
 }
-"""Possible remedies, by cause. Nobody tried them on the program."""
+"""Possible remedies, by cause. They were not tried on the program."""

@@ -124,7 +124,7 @@ class WarmUp(Struct, rename="camel", omit_defaults=True):
 
 
 class SizeForecast(Struct, rename="camel", omit_defaults=True):
-    """The entries that would serve calls with other sizes, all else as in the newest compiled call."""
+    """The entries that would serve calls with other sizes, which otherwise equal the newest compiled call."""
 
     names: list[str]
     seen: list[int]

@@ -17,7 +17,7 @@ _SEPARATOR = b"\r\n\r\n"
 _MAXIMUM_DIGITS = 18
 _HEADER = re.compile(rb"Content-Length: *\d{1,%d}\r\n\r\n" % _MAXIMUM_DIGITS, re.IGNORECASE)
 _HEADER_BYTES = 64
-"""More than such a header needs."""
+"""The most bytes of a header that ``_HEADER`` matches."""
 
 
 class FramingError(Exception):

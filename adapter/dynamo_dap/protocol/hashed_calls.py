@@ -24,7 +24,7 @@ class HashedValue(Struct, rename="camel", omit_defaults=True):
     error: float | None = None
     """The largest error against a run of the graph in float64."""
     exact: float | None = None
-    """The norm of the float64 run's value. Only if it is equal on both sides, ``error`` can be compared."""
+    """The norm of the float64 run's value. ``error`` can be compared only if this norm is equal on both sides."""
 
 
 class HashedCall(Struct, rename="camel", omit_defaults=True):

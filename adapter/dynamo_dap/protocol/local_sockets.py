@@ -1,9 +1,9 @@
 """Connects the debugger's own processes on one machine.
 
-On Linux they use sockets in the abstract namespace, elsewhere ports of 127.0.0.1: a remote window of VS Code offers to
-forward each port on which a process of the user listens. Every process of the machine can connect to either kind, so
-both ends use tokens. The address of an abstract socket also has a host and a port: the host is ``@NAME``, the port is
-always 1. Any thread may call its functions.
+On Linux the processes use sockets in the abstract namespace, because a remote window of VS Code offers to forward each
+port on which a process of the user listens. Elsewhere they use ports of 127.0.0.1. Every process of the machine can
+connect to either kind, so both ends use tokens. The address of an abstract socket also has a host and a port: the host
+is ``@NAME``, the port is always 1. Any thread may call its functions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 _MARK = "@"
 _PORT_OF_NAMES = 1
 _MOST_WAITING = 4096
-"""All ranks of a job may connect at once, and a full queue refuses the next instead of delaying it. Linux limits it."""
+"""Connections that may wait, as all ranks of a job may connect at once: a full queue refuses more. Linux limits it."""
 
 
 def listen_locally() -> socket.socket:

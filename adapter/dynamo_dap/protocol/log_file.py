@@ -28,7 +28,7 @@ class LogFileHandler(logging.FileHandler):
 
     def _open(self) -> TextIOWrapper:
         check_output(Path(self.baseFilename))
-        # Opening a pipe without a reader fails at once here, instead of waiting.
+        # With O_NONBLOCK, opening a pipe without a reader fails at once instead of waiting.
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
         os.set_blocking(descriptor, True)
         status = os.fstat(descriptor)

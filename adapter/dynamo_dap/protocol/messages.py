@@ -150,7 +150,7 @@ def parse(data: bytes) -> Request | Response | Event:
 
 def _parse(data: bytes) -> Request | Response | Event:
     try:
-        # The decoder does not check texts in arguments; the next reader might close its connection over a broken one.
+        # The decoder does not check the encoding of arguments, and a backend might close its connection at a wrong one.
         if not data.isascii():
             data.decode()
         envelope = _envelope_decoder.decode(data)
@@ -229,7 +229,7 @@ def decode(raw: msgspec.Raw, into: type[T], what: str) -> T:
     """
     try:
         return msgspec.json.decode(bytes(raw), type=into)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # some broken JSON is seen only now
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # ``parse`` does not find all broken JSON
         raise ProtocolError(f"{what}: {error}") from None
     except RecursionError:
         raise ProtocolError(f"{what}: nested too deep") from None

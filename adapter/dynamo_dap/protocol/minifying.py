@@ -19,6 +19,6 @@ class MinifiedBody(Struct, rename="camel", omit_defaults=True):
     """The minifier's result for the first failed compile."""
 
     error: str
-    """The error."""
+    """The error of the compile."""
     problem: str | None = None
     """Why the minifier did not finish."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 GENERATOR = "dynamo-dap"
 HTML_MARK = f"<meta name='generator' content='{GENERATOR}'>"
-"""Follows the character set of each page."""
+"""The tag after the character set in each of our HTML pages."""
 BINARY_MARK = GENERATOR.encode()
-"""The last bytes of a file that is not text."""
+"""The last bytes of each of our files that is not text."""
 _READ = 4096
 _BEGINNINGS = re.compile(
     rb"""
@@ -75,7 +75,7 @@ def write_output(path: Path, content: bytes | Iterable[str], *, is_private: bool
         OSError: it cannot be written.
     """
     check_output(path)
-    # Opening a pipe without a reader fails at once here, instead of waiting.
+    # With O_NONBLOCK, opening a pipe without a reader fails at once instead of waiting.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600 if is_private else 0o666)
     with os.fdopen(descriptor, "wb") as file:

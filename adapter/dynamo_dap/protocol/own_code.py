@@ -14,7 +14,7 @@ _HOME = str(Path(__file__).resolve().parents[2])
 def own_code(statements: str, *, here: bool = True) -> str:
     """Return code for Python's ``-c`` that runs ``statements`` without modules of the current folder.
 
-    ``here``: they run in this interpreter's environment, where this package is also found if it is not installed.
+    With ``here``, they run in this interpreter's environment, and find this package even if it is not installed.
     """
     found = f"sys.path.append({_HOME!r}); " if here else ""
     return f"import sys; sys.path[:1] = filter(None, sys.path[:1]); {found}{statements}"

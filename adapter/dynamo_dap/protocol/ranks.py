@@ -18,7 +18,7 @@ _OF_SCHEDULERS = (
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
 )
-"""Variables that schedulers set. Their processes need not be ranks: one may be a launcher."""
+"""Variables that schedulers set. A process that a scheduler starts need not be a rank: it may be a launcher."""
 
 
 class Rank(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -46,9 +46,9 @@ def scheduled_rank_in(environment: Mapping[str, str]) -> Rank | None:
 
 
 def job_in(environment: Mapping[str, str], parent: int) -> str:
-    """Return a key that all ranks of one job share, on any machine; ``parent`` started this one.
+    """Return a key that all ranks of one job share, on any machine; ``parent`` is the process that started this rank.
 
-    Consecutive jobs on one machine may share their whole environment.
+    On one machine the key contains ``parent``: consecutive jobs there may share their whole environment.
     """
     restart = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     of, of_machine = environment.get("WORLD_SIZE"), environment.get("LOCAL_WORLD_SIZE")

@@ -49,6 +49,6 @@ def _key() -> bytes | None:
 
 def _new_key() -> bytes | None:
     path = state_folder() / _KEY
-    # Another process may make it at the same time: both use the file that exists.
+    # Another process may make a key at the same time. Both then use the key in the file.
     write_private(path, os.urandom(_SIZE), replaces=False)
     return _key()

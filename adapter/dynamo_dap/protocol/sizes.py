@@ -38,7 +38,7 @@ SIZE_REASONS = (
 """``FIRST``: Dynamo treats a size as a constant until a call has another size. ``EQUAL``: two inputs share a symbol."""
 
 SIZES_ROW = "why these sizes"
-"""The row below a tensor or symbolic number that has a row for each size."""
+"""The variable below a tensor or symbolic number whose children are the sizes."""
 
 FIXES_SCOPE = "Fixes"
-"""The scope at a stop for a condition on data: opened, it tries a fix for each of its rows."""
+"""The scope at a data-dependent condition. Opening it tries a fix for each of its rows."""

@@ -27,14 +27,14 @@ class ByteStream(Protocol):
         """Write all of ``data``. Raises ``OSError`` if the other end is gone."""
 
     def abandon(self) -> None:
-        """Release it in a forked process, without closing the connection."""
+        """Release the stream in a forked process, without closing the connection."""
 
     def close(self) -> None:
         """Close both directions and wake a blocked ``read``; harmless if closed already."""
 
 
 class SocketStream:
-    """A connected socket, for TCP with Nagle's algorithm off: every message is one ``send``.
+    """A connected socket. Over TCP, Nagle's algorithm is off, because every message is one ``send``.
 
     A program that closes all descriptors also closes this one, and may reuse its number: from then on nothing is read,
     written or closed.
@@ -59,8 +59,8 @@ class SocketStream:
             return b""
         try:
             if self._is_tcp and _QUICK_ACKNOWLEDGEMENT is not None:
-                # Linux clears it after every read. Otherwise a peer that writes a message in two pieces, with Nagle's
-                # algorithm on (pydevd does), would wait 40 ms for the acknowledgement of the first.
+                # Linux clears this option after every read. Without it, a peer that writes a message in two pieces and
+                # uses Nagle's algorithm, as pydevd does, would wait 40 ms for the acknowledgement of the first piece.
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACKNOWLEDGEMENT, 1)
             return self._socket.recv(_CHUNK_BYTES)
         except OSError:
@@ -133,7 +133,7 @@ class PipeStream:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Close the writing end. Its blocked reader closes the reading end when it sees the end."""
+        """Close the writing end. The blocked reader thread closes the reading end once the other side has closed."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(OSError):

@@ -46,7 +46,7 @@ class TensorArguments(Struct, rename="camel", omit_defaults=True):
     find: str = "nan"
     """What a match is: ``nan``, ``inf``, a number, or a comparison such as ``> 0.5``."""
     after: int = -1
-    """The position behind which to look for a match; the first follows the last. Positions count all elements."""
+    """The position, among all elements, behind which the search begins. After the last match it finds the first."""
 
 
 class TensorHistogram(Struct, rename="camel"):

@@ -130,11 +130,11 @@ def why_refused(error: OSError) -> str:
 
 
 NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What Python's parser raises for a text that it refuses, or that nests too deep for it."""
+"""The exceptions of Python's parser for a text that is not Python, or is nested too deep."""
 
 
 def first_line_of(error: BaseException) -> str:
-    """Return the first line of an exception's text; its type where it has none, or its ``__str__`` raises."""
+    """Return the first line of an exception's text; its type's name if the text is empty or ``__str__`` raises."""
     return _first_line(error) or type(error).__name__
 
 

@@ -93,7 +93,7 @@ export interface TensorArguments {
     isWhole?: boolean;
     /** What a match is: `nan`, `inf`, a number, or a comparison such as `> 0.5`. */
     find?: string;
-    /** The position behind which to look for a match; the first follows the last. Positions count all elements. */
+    /** The position, among all elements, behind which the search begins. After the last match it finds the first. */
     after?: number;
 }
 
@@ -197,7 +197,7 @@ export interface PatchBody {
 
 /** Body of the response to `UNPATCH`. */
 export interface UnpatchBody {
-    /** How many instructions were patched. */
+    /** How many patched instructions were reverted. */
     count: number;
 }
 
@@ -235,7 +235,7 @@ export interface ComparisonBody {
     outputs: Deviation;
     /** The wrong stage. */
     stage?: string;
-    /** The decomposition, pass or lowering without which nothing differs, if known. */
+    /** The decomposition, pass or lowering without which nothing differs, or the setting with which nothing does. */
     part?: string;
     /** The compiles that found the wrong stage; each adds a stage to the one before. */
     stages?: JudgedStage[];
@@ -278,7 +278,7 @@ export interface WhatIfBody {
     function: string;
     compileId: string;
     changes: string[];
-    /** The code of its graph; empty if there is none, incomplete if the trace has not ended. */
+    /** The code of the changed trace's graph; empty if there is none, incomplete if the trace has not ended. */
     graph: string;
     isOver: boolean;
     kept?: boolean;
@@ -286,7 +286,7 @@ export interface WhatIfBody {
     programGraph?: string;
     /** From the program's graph to the changed one, in the format of `diff -u`. */
     difference?: string;
-    /** Why it ended early. */
+    /** Why the changed trace ended early. */
     problem?: string;
 }
 
@@ -495,7 +495,7 @@ export interface Deviation {
     error?: number;
     /** The previous stage's largest error against float64, if a float64 run decided. */
     referenceError?: number;
-    /** What only rounding explains: errors in percent that may conceal a defect, or how many integers differ. */
+    /** Differences that rounding explains: errors in percent, which may hide a defect, or the number of integers. */
     rounding?: string;
 }
 
@@ -530,9 +530,9 @@ export interface TimelineEntry {
     function: string;
     path: string;
     line: number;
-    /** How many functions it was inlined through. */
+    /** How many inlined calls lead to it. */
     depth: number;
-    /** How many nodes the graph had. */
+    /** How many nodes the graph had at this snapshot. */
     nodes: number;
     hasBreakpoint?: boolean;
     mark?: string;
