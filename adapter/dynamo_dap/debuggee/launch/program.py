@@ -139,7 +139,7 @@ def _without_own_frames(entry: types.TracebackType | None) -> types.TracebackTyp
 
 
 _RUNNERS = frozenset(str(one.__file__) for one in (runpy, importlib.util, pkgutil))
-"""Their files, if the standard library's modules are not frozen."""
+"""The files of modules that run programs, if the standard library's modules are not frozen."""
 _THAWED = ["-X", "frozen_modules=off"]
 """The server's additional options for the interpreter; ``Job.debugged_command``."""
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep

@@ -40,7 +40,7 @@ _BY_THE_SAME_NAME = (
 )
 # fmt: on
 _TESTS = {"isnan": "isnan", "isinf": "isinf", "finitef": "isfinite", "isfinited": "isfinite", "signbit": "signbit"}
-"""Their results are whole numbers."""
+"""Functions whose results are whole numbers."""
 _ROUNDED = ("llrint", "llround")
 
 

@@ -96,7 +96,7 @@ class Launches:
     def __init__(self) -> None:
         self._of_thread = _OfThread()
         self._by_frame: dict[int, Launch] = {}
-        """By ``id`` of the frame that makes the launch, which lives as long."""
+        """By ``id`` of the frame that makes the launch, which lives as long as the launch."""
         self._counts: WeakKeyDictionary[types.FunctionType, int] = WeakKeyDictionary()
 
     @property
