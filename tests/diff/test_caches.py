@@ -282,7 +282,7 @@ def test_a_setting_that_differs_is_tried(tmp_path: Path, capfd: pytest.CaptureFi
     printed, errors = capfd.readouterr()
     assert "running B again with torch._inductor.coordinate_descent_tuning=False" in errors
     assert "(tried, it is a hit): Set torch._inductor.config.coordinate_descent_tuning" in printed
-    assert "(not tried): The call has other" in printed
+    assert "(not tried): The inputs differ" in printed
 
 
 def test_a_trial_that_does_not_help_is_reported_as_such(program_and_report: tuple[Path, JsonCaches]) -> None:

@@ -38,7 +38,7 @@ def _texts(problem: ExportProblem) -> tuple[str, str]:
                 "declare this in dynamic_shapes (Dim.AUTO lets torch choose), or change the line",
             )
     return (
-        f"The export assumed that {problem.subject}, which depends on data: other data is an error in the program",
+        f"The export assumed that {problem.subject}, which depends on data: with other data the program fails",
         "say so in the program with torch._check"
         if _NOT_PYTHON.search(problem.subject)
         else f"say so in the program: torch._check({problem.subject})",

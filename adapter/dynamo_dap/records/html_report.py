@@ -28,8 +28,8 @@ _REST = "rest"
 _REST_COLOR = "#8c959f"
 """The color of time outside torch's stages."""
 _HOW_TO_TRACE = (
-    "<p class='note'>Graphs between the stages, side effects, and each graph as a program of its own are in torch's "
-    "trace: run the program with <code>dynamo-dap run --trace</code>, and each compile leads there.</p>"
+    "<p class='note'>Torch's own trace has the graphs between stages, side effects, and each graph as a program. To "
+    "link each compile to it, run the program with <code>dynamo-dap run --trace</code>.</p>"
 )
 LinkOf = Callable[[Compile], str | None]
 

@@ -85,7 +85,10 @@ def _checked(situation: Situation, statement: ast.stmt, condition: str) -> Itera
         return
     for one in (condition, _negated(parsed) or f"not ({condition})"):
         yield _before(
-            document, line, "Assume it for all data; raise an error if it does not hold", f"torch._check({one})"
+            document,
+            line,
+            "Assume the condition for all data, and raise an error if it is false",
+            f"torch._check({one})",
         )
     if (name := _possible_size(parsed)) is not None:
         yield _before(
