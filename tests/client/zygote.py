@@ -392,7 +392,10 @@ class _Debugger:
             importlib.import_module(name)
         self._agent = _new_modules(before)
         before = set(sys.modules)
-        sys.modules["dynamo_dap.debuggee.eager.pydevd_internals"].load()
+        if sys.version_info < (3, 12):
+            # On newer ones, debugpy's C module of ``sys.monitoring`` would keep the hidden debugger when a program
+            # imports debugpy again: a C module is only imported once in a process.
+            sys.modules["dynamo_dap.debuggee.eager.pydevd_internals"].load()
         self._debugpy = _new_modules(before)
         for name in (*self._agent, *self._debugpy):
             del sys.modules[name]

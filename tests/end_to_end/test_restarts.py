@@ -213,7 +213,7 @@ REST = """
 import torch
 
 def text(value):
-    return f"{value:.1f}"
+    return str(value)  # torch 2.15 cannot trace ``f"{value:.1f}"``
 
 @torch.compile(backend="eager")
 def shown(x):

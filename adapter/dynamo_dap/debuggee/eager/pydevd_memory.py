@@ -124,7 +124,11 @@ def install() -> None:
     pydevd = importlib.import_module("pydevd")
     copies: Copies | None = None
     if pydevd_internals.uses_monitoring():
-        _forget_monitored_code()
+        try:
+            _forget_monitored_code()
+        except AttributeError:
+            # ``gc.freeze()`` after the import of debugpy hides its dictionary from Python 3.14 on.
+            log_exception("generated code that torch drops stays in memory: debugpy's facts about it are not found")
     else:
         copies = Copies(pydevd.global_cache_skips)
     debugger = pydevd.PyDB
