@@ -1,8 +1,8 @@
 """Lets the debugger call torch without effect on the program.
 
 Torch's modes, hooks and global switches would affect the debugger's own calls. These contexts turn them off on the
-calling thread and restore them. ``isolated`` combines them, always in the same order. The held thread enters them for
-one request.
+calling thread and restore them. ``isolated`` combines them, always in the same order. A held thread of the program
+enters them for each request.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ def isolated(
     compiles: bool = False,
     keeps_numbers: Callable[[], bool] = lambda: False,
 ) -> Iterator[contextlib.ExitStack]:
-    """Run our code without effect on the program. The yielded stack runs its cleanup.
+    """Run our code without effect on the program. The caller may add contexts to the yielded stack.
 
     Calls in our code are not compiled. Random states and global switches are always restored. In addition, ``modes``
-    turns off the program's modes, ``transforms`` those of torch.func, and ``gradients`` the recording of gradients;
-    ``resets`` refuses to reset Dynamo, for code that the user writes. With ``compiles`` our code may itself run a
-    compile: it holds the compile lock, and torch's logs and counts do not include that compile. If ``keeps_numbers``
-    returns true at the end, the program keeps the compiled result, so the counters of its names are not reset.
+    turns off the program's modes, ``transforms`` those transforms of torch.func that are open, and ``gradients`` the
+    recording of gradients. ``resets`` makes ``torch._dynamo.reset()`` raise, which code of the user may call. With
+    ``compiles`` our code may run a compile: it holds the compile lock, and torch's logs and counts do not include that
+    compile. If ``keeps_numbers`` returns true at the end, the program keeps the compiled result, so the counters of its
+    names are not reset.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(dynamo_off())
@@ -103,7 +104,7 @@ def isolated(
 class _StanceOfThreads:
     """Replaces ``torch._dynamo.eval_frame._stance``: ``force_eager`` on some threads, unchanged on all others.
 
-    ``torch.compiler.set_stance`` acts on the whole process, and refuses inside a compile.
+    ``torch.compiler.set_stance`` acts on the whole process, and raises inside a compile.
     """
 
     def __init__(self, before: Any) -> None:
@@ -195,14 +196,14 @@ def _leave_eager() -> None:
 
 
 def change_stance(stance: object, only_if: object = None) -> object:
-    """Set a stance of torch for the process, and return the one before.
+    """Set the stance of torch for the process, and return the previous one.
 
-    With ``only_if``, set it only if that stance is still in force: the program may have changed it.
+    With ``only_if``, set it only if ``only_if`` is the present stance: the program may have changed it.
     """
     DYNAMO_OFF.require()
     module = sys.modules["torch._dynamo.eval_frame"]
     with _stance_lock:
-        # A thread that evaluates an expression keeps its stance.
+        # Threads inside ``dynamo_off`` keep ``force_eager``.
         holder, name = (module._stance, "before") if type(module._stance) is _StanceOfThreads else (module, "_stance")
         before = getattr(holder, name)
         if only_if is None or before is only_if:
@@ -212,7 +213,7 @@ def change_stance(stance: object, only_if: object = None) -> object:
 
 @contextlib.contextmanager
 def metadata_reading() -> Iterator[None]:
-    """Read a tensor's metadata: the ``__torch_function__`` of a subclass or a mode is not called."""
+    """Read a tensor's metadata without calling the ``__torch_function__`` of a subclass or a mode."""
     torch = sys.modules["torch"]
     with torch._C.DisableTorchFunction():
         yield
@@ -246,7 +247,7 @@ def _without_modes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def transforms_off() -> Iterator[None]:
-    """Turn off the transforms of ``torch.func`` on this thread: all wrap results, ``vmap`` forbids randomness."""
+    """Turn off the transforms of ``torch.func`` on this thread: they wrap results, and ``vmap`` forbids randomness."""
     if TRANSFORMS_OFF.problem is not None or not TRANSFORMS_OFF.resolve(_DEPTH)():
         yield
         return
@@ -276,11 +277,11 @@ def transforms_closed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
-    """Format every printed tensor inside by ``text``: torch's own format would read its data."""
+    """Let the code inside print tensors as ``text`` formats them: torch's own format would read their data."""
     torch = sys.modules.get("torch")
     mode: Any = getattr(sys.modules.get("torch.overrides"), "TorchFunctionMode", None)
     tensor = getattr(torch, "Tensor", None)
-    if mode is None or tensor is None:  # not imported, or not all of it yet
+    if mode is None or tensor is None:  # torch is not imported, or not completely
         yield
         return
     asked = (tensor.__repr__, tensor.__format__)
@@ -313,7 +314,7 @@ def random_states() -> list[Callable[[], None]]:
     """Return functions that restore every random number generator in use."""
     torch = sys.modules["torch"]
     state = random.getstate()
-    # Each replay reads the state. The generator's methods are C code, which needs no ``dynamo_off``.
+    # Each replay runs this, so it is fast: the generator's methods are C code, which needs no ``dynamo_off``.
     with uncompiled_data_reading():
         tensor_state = torch.default_generator.get_state()
     restore = [lambda: random.setstate(state), lambda: _set_torch_state(torch, tensor_state)]
@@ -329,7 +330,7 @@ def random_states() -> list[Callable[[], None]]:
 
 
 def random_state() -> Any:
-    """Return torch's random number generators' states, one after another, as a tensor of bytes on the CPU."""
+    """Return the states of torch's random number generators, joined to a tensor of bytes on the CPU."""
     torch = sys.modules["torch"]
     with data_reading():
         states = [torch.get_rng_state()]
@@ -390,7 +391,7 @@ def _silent_logs() -> Iterator[None]:
         for handler in logger.handlers
     }
     structured = sys.modules.get("torch._logging.structured")
-    # A structured trace contains a file's name once, with the number that represents it from then on.
+    # Torch writes each file name once to a structured trace, with a number that replaces the name from then on.
     interned: dict[str, int] = getattr(structured, "INTERN_TABLE", {})
     known = set(interned)
     for handler in handlers:
@@ -416,12 +417,12 @@ def _restored_statistics(keeps_numbers: Callable[[], bool]) -> Iterator[None]:
         try:
             yield
         finally:
-            if not keeps_numbers():  # a name must never occur twice
+            if not keeps_numbers():  # else the program keeps the names, and a name must never occur twice
                 transformation._unique_id_counter = numbers
 
 
 class _GraphNumbers:
-    """Numbers the debugger's graph code (``<eval_with_key>.5``) apart from the program's.
+    """Numbers the debugger's graph code (``<eval_with_key>.5``) by a counter of its own.
 
     While any thread runs our code, torch uses our counter instead of its own.
     """
@@ -459,7 +460,7 @@ def _own_graph_numbers() -> Iterator[None]:
 def _own_metrics() -> Iterator[None]:
     """Collect the metrics of our compile on this thread, and drop them.
 
-    At the end of a compile torch appends its metrics to a list of 64, and the oldest leave it.
+    Torch keeps the metrics of the last 64 compiles: ours would displace metrics of the program's compiles.
     """
     of_thread = COMPILES_APART.resolve(_METRICS)
     with Swap() as swap:
@@ -471,5 +472,5 @@ def _own_metrics() -> Iterator[None]:
 
 def copy_of_counter(counter: object) -> itertools.count[int]:
     """Return an ``itertools.count`` with the present number of ``counter``; Python 3.14 cannot copy one."""
-    # Only its text shows the present number without drawing one.
+    # Only the text of a counter shows its present number without drawing the number.
     return itertools.count(*(ast.literal_eval(each) for each in repr(counter)[len("count(") : -1].split(", ")))

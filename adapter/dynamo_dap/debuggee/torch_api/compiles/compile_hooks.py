@@ -85,7 +85,7 @@ class FrameCompile:
     """``fullgraph=True``"""
     backend: object
     number: int = 0
-    """Counts compiles of this process: compile ids begin again after ``torch._dynamo.reset()``."""
+    """The number of this compile in the process; compile ids begin again after ``torch._dynamo.reset()``."""
     attempt: int = 0
     limit: str | None = None
     """The setting that the number of compiles exceeds, if torch stops compiling the function."""
@@ -104,10 +104,10 @@ class CompileObserver:
     """The events of compiles: one method each. Observers override those that they list in ``want``."""
 
     feature = "watching compiles"
-    """The feature's name in the message that a failure turned the feature off."""
+    """The observer's name in the message that it failed and is turned off."""
 
     def compile_began(self, compiling: FrameCompile) -> None:
-        """Observe a compile that begins, or that torch is about to refuse for the recompile limit."""
+        """Observe the start of a compile, which torch may then refuse because of the recompile limit."""
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Observe the end of a compile."""
@@ -148,7 +148,7 @@ class CompileObserver:
     ) -> None:
         """Observe the complete guards, with their expressions.
 
-        ``symbols`` are the sizes that may vary, ``sizes`` all those of inputs, with the reasons.
+        ``symbols`` has the sizes that may vary. ``sizes`` has all sizes of inputs, each with its reasons.
         """
 
     def frame_skipped(self, frame: object, reason: str) -> None:
@@ -161,7 +161,7 @@ class CompileObserver:
         """Observe the first request for a guard."""
 
     def cuda_graph_event(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
-        """Observe an event of a CUDA graph; ``compiling`` is None in a run of the program and for a backward pass."""
+        """Observe an event of a CUDA graph; ``compiling`` is None when a graph runs, and for a backward pass."""
 
 
 P = ParamSpec("P")
@@ -170,12 +170,12 @@ Event = Callable[..., None]
 
 
 class CompileHooks:
-    """Notifies observers, with hooks only while there is an observer."""
+    """Notifies observers of compiles. Hooks are installed only while there is an observer."""
 
     def __init__(self) -> None:
         self._lock = lock("hooks of compiles", Level.HOOKS)
         self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
-        """By event: its observers, with the method to call."""
+        """By event: the observers that want it, each with the method to call."""
         self._observers: WeakKeyDictionary[CompileObserver, Patches] = WeakKeyDictionary()
         self._patches = {name: Patches(hook.feature.name) for name, hook in _HOOKS.items()}
         self._current = threading.local()
@@ -184,7 +184,7 @@ class CompileHooks:
         )
         self._count = 0
         self.around: Callable[[CompileObserver], contextlib.AbstractContextManager[None]] | None = None
-        """Entered while an observer is called: a profiler measures its time."""
+        """Makes the context in which an observer is called: a profiler measures the observer's time."""
 
     def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
         """Report exactly ``events`` to ``observer`` from now on. Runs on any thread."""
@@ -277,7 +277,7 @@ _Steps = Generator[Given | None, Outcome, None]
 
 def _compile(hooks: CompileHooks, /, *arguments: object, **keywords: Any) -> _Steps:
     if "skip" in keywords:
-        # How many frames torch leaves out of the stacks that it logs: our wrapper adds one.
+        # ``skip``: how many frames torch leaves out of the stacks that it logs. Our wrapper adds a frame.
         keywords["skip"] += 1
     given = _parameters_of_compile().bind(*arguments, **keywords).arguments
     compiling = FrameCompile(
@@ -315,7 +315,7 @@ def _transform(hooks: CompileHooks, /, *_: object, **__: object) -> _Steps:
 def _reasons(hooks: CompileHooks, /, cache_entries: object, *arguments: object, **keywords: object) -> _Steps:
     reasons, problem = yield None
     if isinstance(problem, Exception):
-        # ``error_on_recompile``: torch computes the reasons without a report. This call reports them.
+        # With ``error_on_recompile``, torch raises instead of returning the reasons: compute them again.
         ask = inspect.unwrap(RECOMPILES.resolve(_REASONS))
         reasons = ask(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
     if reasons is not None:
@@ -387,7 +387,7 @@ _OWN = f"{__name__.partition('.')[0]}."
 
 
 def _cleanup(hooks: CompileHooks, /, output: object, *_: object, **__: object) -> _Steps:
-    # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
+    # Torch calls this at the end of each trace, in a ``finally``: an exception may be passing through the caller.
     exception, translator = sys.exc_info()[1], getattr(output, "root_tx", None)
     if isinstance(exception, Exception) and translator is not None and _passes(exception, calling_frame()):
         hooks.notify(CompileObserver.trace_failed, TracedFrame(translator), exception)
@@ -396,7 +396,7 @@ def _cleanup(hooks: CompileHooks, /, output: object, *_: object, **__: object) -
 
 def _passes(exception: BaseException, frame: types.FrameType) -> bool:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
-        frame = frame.f_back  # the history may call cleanup instead of torch
+        frame = frame.f_back  # the debugger's history, not torch, may call ``cleanup``
     traceback = exception.__traceback__
     while traceback is not None and traceback.tb_frame is not frame:
         traceback = traceback.tb_next

@@ -2,8 +2,8 @@
 
 Inductor decides at compile time whether a graph can be recorded, and its tree of CUDA graphs records and replays while
 the program runs. Hooks are installed while an observer wants these facts, in each module once the program has imported
-it. They run on the thread that compiles or calls. Nothing is reported while torch captures: a report may hold the
-thread, which then holds torch's capture lock. Events wait for the end of the call.
+it. They run on the thread that compiles or calls. Nothing is reported while torch captures a graph: a report may hold
+the thread, which has torch's capture lock. Such events are reported at the end of the call.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Tree:
     counts: dict[object, int] = field(default_factory=dict)
     """How many recordings each function has."""
     sizes: dict[object, dict[int, int]] = field(default_factory=dict)
-    """The numbers for which each function was recorded, by the input's index."""
+    """By function: its integer inputs at the last recording, by index."""
     made_at: WeakKeyDictionary[object, CallSite] = field(default_factory=WeakKeyDictionary)
     """The calling line of the last run of each node of the tree."""
     reported: set[tuple[object, ...]] = field(default_factory=set)
@@ -110,7 +110,7 @@ class CudaGraphHooks:
         self._thread = _OfThread()
         self._trees: WeakKeyDictionary[object, _Tree] = WeakKeyDictionary()
         self._compile_ids: WeakKeyDictionary[object, str] = WeakKeyDictionary()
-        """Models that the backend ``cudagraphs`` wraps; it does not name the tree."""
+        """By model: the compile id. The backend ``cudagraphs`` does not pass the id to the tree."""
 
     def want(self, *, wanted: bool) -> None:
         """Install or remove the hooks. Runs on any thread."""
@@ -139,7 +139,7 @@ class CudaGraphHooks:
         return self._patches.names
 
     def problems(self) -> list[str]:
-        """Return a sentence for each event that this torch does not report, for the imported modules."""
+        """Return a sentence for each event that this torch does not report; modules not yet imported are left out."""
         known = {
             "torch._inductor.output_code": DECISIONS,
             "torch._inductor.scheduler": PARTITIONS,
@@ -332,7 +332,7 @@ class CudaGraphHooks:
                 compile_id=self._compile_id(manager, function_id),
                 is_backward=manager.id_to_mode[function_id].name == "BACKWARD",
             )
-            # No capture runs yet, and the output has its values.
+            # Report now: torch does not capture yet, and the output still has its values.
             self._report(replace(facts, caller=site.place))
 
 
@@ -363,7 +363,7 @@ def _decision(compiled: object, graph: Graph) -> Reason | None:
     if message:
         reason = read_reason(str(message))
         if reason.cause == CPU and reason.place is None and graph is not None:
-            # No operation is on a device: report the first.
+            # No operation runs on a GPU: report the line of the first.
             places = (user_place(node) for node in nodes_of(graph) if node.op.startswith("call_"))
             first = next((found for found in places if found is not None), None)
             return reason if first is None else replace(reason, place=first[0], function=first[1])
@@ -373,7 +373,7 @@ def _decision(compiled: object, graph: Graph) -> Reason | None:
 
 
 def _left_out(scheduler: Any, nodes: list[object]) -> Iterator[Reason]:
-    """Yield why operations stay outside, each line once."""
+    """Yield why operations stay outside CUDA graphs, once for each cause and line."""
     known = set[tuple[str, Any]]()
     for node in nodes:
         message = scheduler.should_partition(node)
@@ -388,7 +388,7 @@ def _left_out(scheduler: Any, nodes: list[object]) -> Iterator[Reason]:
 def _place_of_operation(node: Any) -> Any:
     """Return the line and the function of an operation; of fused ones, those of the first.
 
-    Its origins also contain the operations of its arguments: the operation itself is the last in the graph.
+    The origins of an operation include those of its arguments; the operation itself is the last of them in the graph.
     """
     found = []
     for each in node.get_nodes():
@@ -413,7 +413,7 @@ def _why_again(
             reason = read_mismatch(str(text()))
             if reason.cause == LIVENESS:
                 return replace(
-                    reason, text="an output of an earlier run is alive, which was freed when the graph was recorded"
+                    reason, text="an output of an earlier run is still alive; it was freed when the graph was recorded"
                 )
             return reason
     function = manager.ids_to_funcs[function_id]
@@ -437,7 +437,7 @@ def _place_of_input(placeholder: Node) -> Any:
 
 
 def _is_kept(node: Node, kept: CallSite, now: CallSite) -> bool:
-    """Return whether anything but the name that this statement rebinds keeps an output of a node alive."""
+    """Return whether the program holds an output of ``node``, apart from the name that this statement rebinds."""
     is_bound_again = kept.is_same_call(now) and kept.binds_a_name
     if not _is_alive(node, is_bound_again, []):
         return False

@@ -1,9 +1,9 @@
 """Runs the nodes of Dynamo's graph, one after another, on the real inputs of a call.
 
-In-place writes go to copies, and aliases of the memory alias the copy. Random numbers are drawn from the state at the
-beginning of the call; the program's state, modes and switches of torch are restored afterwards. No gradient is
-recorded. Collectives are not run: another process would wait for its part. A ``GraphRun`` holds the results of its
-nodes. Runs on the program's thread that makes the call.
+A node that would write to the program's memory writes to a copy, which other tensors of this memory share. Random
+numbers are drawn from the state at the beginning of the call. Afterwards random states and torch's modes and switches
+are restored. No gradient is recorded. Collectives are not run: the other processes would have to take part. A
+``GraphRun`` holds the results of its nodes. Runs on the program's thread that makes the call.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Limits:
     """The limits of computing real values."""
 
     seconds: float = 10.0
-    """For one request; results so far are kept, and the next request continues from there."""
+    """The time for one request. The next request continues where this one ended."""
     bytes: int = 4 * 2**30
-    """Of results held for a call; above it only requested ones are kept."""
+    """The memory for the results of a call. If they need more, only the requested result is kept."""
 
 
 class NoRealValue(Exception):
@@ -140,7 +140,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def evaluating_on_real_values() -> Iterator[None]:
-    """Evaluate an expression over real values; it can write only to what it made itself."""
+    """Evaluate an expression on real values; the expression may write only to tensors that it made."""
     with isolated_from_program(), guarding_mode():
         yield
 
@@ -167,7 +167,10 @@ def in_transform() -> bool:
 
 
 class GraphRunner:
-    """Computes values of one graph in one call, and runs its nodes again if a copy proves necessary."""
+    """Computes values of a graph for one call.
+
+    If a node is about to write to memory of the program, copies the memory and runs all nodes again.
+    """
 
     def __init__(
         self,
@@ -177,12 +180,11 @@ class GraphRunner:
         ran: Ran | None = None,
         call_operator: CallOperator | None = None,
     ) -> None:
-        """Run ``graph``. ``watched`` has nodes that write only to copies, and whether each needs no other care.
+        """Take a ``graph`` to run.
 
-        The run adds further nodes to ``watched``.
-
-        ``before`` is the run before the graph's first node, if any. ``ran`` gets each node, again for each repeated
-        run. ``call_operator`` calls custom operators.
+        ``watched`` has the nodes that are known to write only to copies, and whether each is an ordinary operation. The
+        run adds nodes to it. ``before`` returns the run of the graph around this one. ``ran`` gets each node that ran,
+        also in repeated runs. ``call_operator`` calls custom operators.
         """
         self._graph = graph
         self._before = before
@@ -194,7 +196,9 @@ class GraphRunner:
         self._run: GraphRun | None = None
 
     def value_of(self, nodes: Sequence[Node], node: Node, limits: Limits, wanted: Wanted) -> object:
-        """Return the result of ``node`` after ``nodes`` have run, which continue those of the last call.
+        """Run ``nodes`` as far as they have not run yet, and return the result of ``node``.
+
+        ``nodes`` begins with the nodes of the previous request.
 
         Results that are not ``wanted`` are released after their last use in the graph.
 
@@ -225,13 +229,13 @@ class GraphRunner:
         self._run = None
 
     def run_of(self, nodes: Sequence[Node], limits: Limits, wanted: Wanted) -> GraphRun:
-        """Return the run of ``nodes``, all of which have then run."""
+        """Run ``nodes`` as far as they have not run yet, and return their run."""
         self._run_to(nodes, limits, wanted)
-        assert self._run is not None, "it was made to bring it up to the nodes"
+        assert self._run is not None, "``_run_to`` sets it"
         return self._run
 
     def _result_of(self, nodes: Sequence[Node], node: Node, limits: Limits) -> object:
-        assert self._run is not None, "it was made to bring it up to the nodes"
+        assert self._run is not None, "``_run_to`` sets it"
         try:
             return self._run.result_of(node)
         except _Released:  # the result was released when the nodes ran
@@ -266,7 +270,7 @@ def _with(node: object, nodes: frozenset[object] | None) -> frozenset[object] | 
 
 
 class GraphRun:
-    """Runs the nodes one after another, as far as requested, and continues from there."""
+    """Runs nodes in order, and continues with further nodes at the next request."""
 
     def __init__(
         self,
@@ -288,7 +292,7 @@ class GraphRun:
         self._copies: dict[object, object] = {}
         self._of_program: dict[object, object] = {}
         self._holders: dict[object, int] = {}
-        """How many results hold a storage that does not belong to the program."""
+        """How many results hold each storage; the program's storages are not counted."""
         self._bytes = 0
         self._random: list[Callable[[], None]] = []
         self._entered: list[object] = []
@@ -298,17 +302,17 @@ class GraphRun:
         """Whether gradients are recorded inside transforms, as the graph has set it."""
 
     def close(self) -> None:
-        """Release every value: exceptions may refer to this run for a while."""
+        """Release every value, since exceptions may keep this run alive for a while."""
         for values in (self._results, self._copies, self._of_program, self._holders):
             values.clear()
         self._random = []
 
     def can_continue(self) -> bool:
-        """Return whether the run's nodes begin the present graph, and no mode or transform is open."""
+        """Return whether all nodes that ran are still in the graph, and no mode or transform is open."""
         return not self._ends_open and not any(node._erased for node in self._results)
 
     def continue_from(self, before: GraphRun) -> None:
-        """Begin at the end of ``before``, with its random numbers and modes.
+        """Begin with the random states that ``before`` has reached.
 
         Raises:
             NoRealValue: modes or transforms are open there, which cannot be entered again.
@@ -346,7 +350,7 @@ class GraphRun:
                     self._hold(each)
 
     def _refuse_memory_of(self, node: Node, failed: Failed) -> None:
-        """Refuse values from memory that the failed ``node`` should have written to: they are stale."""
+        """Replace stale results by ``failed``: those in memory to which the failed ``node`` should have written."""
         operands = [self._results.get(each) for each in written_by(node)]
         stale = {storage_of(each) for each in operands if has_own_memory(each)}
         for other, result in self._results.items() if stale else ():
@@ -368,7 +372,7 @@ class GraphRun:
         return self._results[node]
 
     def as_written(self, value: object) -> object:
-        """Return a program's tensor with the nodes' writes to memory that it shares."""
+        """Return a tensor of the program, with the writes of the nodes to its memory."""
         return with_earlier_memory(value, self._copies)
 
     @contextlib.contextmanager
@@ -415,7 +419,7 @@ class GraphRun:
             raise
         except NoRealValue as problem:
             return Failed(str(problem))
-        except Exception as problem:  # noqa: BLE001  (its value shows whatever an operation raises)
+        except Exception as problem:  # noqa: BLE001  (the node's value shows whatever it raises)
             text = named_first_line_of(problem)
             return Failed(f"{target_name(node)} fails with these values: {text}", text)
 
@@ -456,7 +460,7 @@ class GraphRun:
         if node.op == "get_attr":
             return self._given(self._graph.attribute(node.target))
         args, kwargs = self._operands(node)
-        if name.endswith("register_hook"):  # it acts in the backward pass, which is not run
+        if name.endswith("register_hook"):  # the hook acts in the backward pass, which is not run
             return args[0]
         if node.op == "call_module":
             module = self._graph.attribute(node.target)
@@ -488,7 +492,7 @@ class GraphRun:
         """Call ``function``, unless it would write to memory of the program."""
         if is_custom_operator(function):
             for each in flattened([args, list(kwargs.values())]):
-                if has_own_memory(each):  # even if its declaration denies the write
+                if has_own_memory(each):  # whatever the operator declares
                     self._check_written(each)
             if self._call_operator is not None:
                 return self._call_operator(node, function, args, kwargs)
@@ -522,14 +526,14 @@ class GraphRun:
             raise _OverLimit
 
     def _release(self, node: Node) -> None:
-        """Forget an operation's tensor. Numbers and the program's own tensors cost nothing, and stay."""
+        """Drop the tensor that an operation returned. Numbers and the program's own tensors cost nothing, and stay."""
         result = self._results[node]
         if node.op in _OPERATIONS and isinstance(result, sys.modules["torch"].Tensor):
             self._count(result, -1)
             self._results[node] = _GONE
 
     def _count(self, result: object, change: int) -> None:
-        """Count how many results hold each storage, without the program's."""
+        """Add ``change`` to the number of results that hold each storage, except the program's storages."""
         torch = sys.modules["torch"]
         for each in flattened(result):
             if not is_exactly(each, (torch.Tensor, torch.nn.Parameter)) or each.layout != torch.strided:
@@ -547,12 +551,12 @@ class GraphRun:
 _OPERATIONS = ("call_function", "call_method", "call_module")
 _ACCUMULATING = "accumulate_grad"
 _WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
-"""Operators that write to arguments without declaring it: the arguments' positions."""
+"""By operator: the positions of arguments to which it writes without declaring it."""
 
 
 @functools.cache
 def _watching() -> Any:
-    """Return a dispatch mode that reports each tensor before a write to it."""
+    """Return the class of a dispatch mode that reports each tensor before a write to it."""
     base: Any = REAL_VALUES.resolve(_DISPATCH_MODE)
 
     class Watching(base):  # type: ignore[misc]  # the base is known at run time

@@ -2,7 +2,7 @@
 
 Dynamo interprets the function again with the call's own arguments, and the result is discarded: no guard is built, no
 backend is called, nothing enters the cache. Other effects of tracing on the program and on torch are prevented or
-reverted: names in the function's globals, torch's counters and metrics, the numbers in names that torch makes, the
+reverted: new names in the function's globals, torch's counters and metrics, the numbers that torch puts in names, the
 sizes that Dynamo remembers for profile-guided optimization, and this thread's log messages and structured traces.
 
 Runs on the program's thread that makes the call, under Dynamo's compile lock. A replay lives as long as its trace.
@@ -64,7 +64,7 @@ REPLAYS = Feature(
     *COMPILES,
 )
 
-SAVED_TRACES = Feature("stopping in later calls without tracing them", _COMPILE_GRAPH, _OUTPUT, _TRACING)
+SAVED_TRACES = Feature("stopping in cached calls without tracing them again", _COMPILE_GRAPH, _OUTPUT, _TRACING)
 
 _OWN_COMPILES = itertools.count(1_000_000)
 """Numbers of our own compiles of a frame: torch uses them in names, which must differ from those of real compiles."""
@@ -83,7 +83,7 @@ class FrameOfCall(Protocol):
 
     @property
     def f_back(self) -> types.FrameType | None:
-        """Its caller, or the frame that inspects it."""
+        """The frame's caller, or the frame of the code that inspects the call."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class ValuesInBackward(Protocol):
         """Return the input of a placeholder. Raises ``NoRealValue``."""
 
     def gradient_of(self, name: str, at: str) -> object:
-        """Return the gradient of a node's tensor, with the contents that it has right after the node ``at``.
+        """Return the gradient of a node's tensor, for the contents of the tensor right after the node ``at``.
 
-        None if the outputs do not depend on the node. Raises ``NoRealValue``.
+        Return None if the outputs do not depend on the node. Raises ``NoRealValue``.
         """
 
 
@@ -115,7 +115,7 @@ class CachedCall:
     code: types.CodeType
     """The compiled code: the user's function, or a resume function as Dynamo wrote it."""
     frame: FrameOfCall
-    """Runs the code that Dynamo generated; its first instruction is next."""
+    """Runs the generated code; it has not begun its first instruction."""
     arguments: Mapping[str, object]
     """The locals of ``frame``, captured variables included."""
     closure: tuple[types.CellType, ...]
@@ -129,7 +129,7 @@ class CachedCall:
     memory: Mapping[object, Any] = field(default_factory=dict)
     """Earlier contents of tensors that were changed since the call began, by ``storage_of``."""
     forgets_sizes: bool = False
-    """Whether it is traced without Dynamo's memory of sizes: every size is a constant, as in a first compile."""
+    """Whether the replay ignores the sizes that Dynamo remembers: every size is a constant, as in a first compile."""
     changes: tuple[str, ...] = ()
     """The debugger's changes in this trace, as readable text."""
     is_compiled_now: bool = False
@@ -179,7 +179,7 @@ def replaying(replay: Replay) -> Iterator[None]:
 
 
 def begins_replay(frame: types.FrameType) -> bool:
-    """Return whether a Python frame is the one in which a replay begins."""
+    """Return whether a Python frame runs ``run_replay``, in which each replay begins."""
     return frame.f_code is run_replay.__code__
 
 
@@ -191,7 +191,7 @@ class TraceIsOver(BaseException):
         super().__init__()
         self.output = output
         self.complete: CompleteTrace | None = None
-        """The result, if everything was traced."""
+        """The complete trace, if the replay reached its end."""
 
 
 @dataclass(frozen=True)
@@ -214,9 +214,10 @@ def run_replay(
 ) -> CompleteTrace | None:
     """Trace the call of ``replay`` from its arguments. Hooks of Dynamo's interpreter see the trace like any other.
 
-    It may end early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the trace
-    ends where Dynamo would generate code, and is returned; the caller calls ``clear`` later. Otherwise, and if it ended
-    earlier, return None. ``made_code`` receives the generated code. With ``one_graph`` a graph break is an error.
+    The trace may end early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
+    trace ends where Dynamo would generate code, and is returned; the caller must ``clear`` it. Without ``keep``, or if
+    the trace ends earlier, return None. ``made_code`` receives the generated code. With ``one_graph`` a graph break is
+    an error.
 
     Raises:
         FeatureMissing: this torch lacks a name that replays need.
@@ -300,7 +301,7 @@ def finding_objects() -> Iterator[None]:
 
 @contextlib.contextmanager
 def inspecting(replay: Replay, output: Output) -> Iterator[None]:
-    """Make a trace that has ended the current one of this thread, as the trace of ``replay``."""
+    """Make ``output``, the ended trace of ``replay``, the current trace of this thread."""
     with isolated(modes=True) as stack:
         stack.enter_context(replaying(replay))
         identity = REPLAYS.resolve(_COMPILE_ID)(frame_id=_frame_id(replay.call), frame_compile_id=0)
@@ -332,7 +333,7 @@ def drop_references(output: Output) -> None:
     # In torch 2.11 only the inner set has ``clear``.
     getattr(guards, "clear", guards.inner.clear)()
     forget_tensors(context)
-    # Torch gives the backend its own fake mode, and keeps that of the trace under the second name.
+    # Torch makes a second fake mode for the backend, and keeps that of the trace as ``_old_fake_mode``.
     for fake_mode in (context.fake_mode, getattr(output, "_old_fake_mode", None)):
         _use_own_memos(fake_mode)
 
@@ -346,9 +347,9 @@ def forget_tensors(context: Any) -> None:
 
 
 def _use_own_memos(fake_mode: object) -> None:
-    """Replace weak dictionaries of fake tensors by our own, since Dynamo does not count their callbacks as frames.
+    """Replace the weak dictionaries of fake tensors by ours, whose callbacks Dynamo does not count as frames.
 
-    A fake tensor lies in a reference cycle, so the garbage collector may find it while a compiled function runs. The
+    A fake tensor is part of a reference cycle, so the garbage collector may find it while a compiled function runs. The
     callback of Python's own dictionary then runs, and Dynamo counts it as a frame of the program.
     """
     converter = getattr(getattr(fake_mode, "fake_tensor_converter", None), "meta_converter", None)
@@ -396,7 +397,7 @@ def compiling_in_isolation() -> Iterator[None]:
 
 
 _NEEDS_SYMBOLS = "DynamicOutputShapeException"
-"""Raised where the size of a result depends on data."""
+"""The name of torch's exception for a result whose size depends on data."""
 
 
 def compile_by(backend: Callable[..., Any], graph: GraphModule, inputs: Sequence[object]) -> Callable[..., Any]:
@@ -450,7 +451,7 @@ def _has_dynamic_floats(graph: GraphModule) -> bool:
 
 
 def _has_loop(graph: GraphModule) -> bool:
-    """Whether a graph has a ``torch.while_loop``, which AOTAutograd traces with symbols only."""
+    """Return whether a graph has a ``torch.while_loop``, which AOTAutograd traces only with symbols."""
     return any(is_higher_order(node) and target_name(node).endswith("while_loop") for node in graph.graph.nodes)
 
 

@@ -1,9 +1,9 @@
 """Finds why each size of an input is static or dynamic: marks, settings, earlier calls, guards, specializations.
 
-Torch decides this once per tensor, in ``torch._dynamo.variables.builder``, and keeps the policy (``DimDynamic``) of a
-size but not the reason for it. The reasons are derived from the inputs of the decision: the marks on the tensor, the
-settings, the sizes of earlier calls. If these do not explain a policy, no reason is given. Reads only, on the compiling
-thread; the results hold no object of torch.
+Torch decides once per tensor which sizes are dynamic, in ``torch._dynamo.variables.builder``. It keeps the decision
+(``DimDynamic``), but not the reason. The reason is derived from what torch decides by: the marks on the tensor, the
+settings, the sizes of earlier calls. If these do not explain a decision, no reason is given. Reads only, on the
+compiling thread; the results hold no object of torch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MARKS = {
 
 
 class SizeReason(NamedTuple):
-    """One reason for the state of a size; later ones build on earlier ones."""
+    """One reason for the state of a size; later reasons build on earlier ones."""
 
     kind: str
     """One of ``protocol.sizes.SIZE_REASONS``."""
@@ -62,13 +62,13 @@ class SizeFacts:
     """A size of an input, or an input that is a number."""
 
     source: str
-    """As guards write it: ``L['x'].size()[0]``."""
+    """The size as guards write it: ``L['x'].size()[0]``."""
     state: str
     """One of ``protocol.sizes.SIZE_STATES``."""
     symbol: str | None
     """``s77``; None for a size that never was a symbol."""
     value: str | None
-    """In the compiled call."""
+    """The size in the compiled call."""
     reasons: tuple[SizeReason, ...]
 
 
@@ -112,11 +112,11 @@ class InputSizes:
             return [] if found is None else list(self._of(found, self._tensors()))
 
     def of_symbol(self, symbol: str) -> SizeFacts | None:
-        """Return the first size of a symbol."""
+        """Return the first size that ``symbol`` represents."""
         return next((facts for facts in self.all() if facts.symbol == symbol), None)
 
     def of_unused(self, tensor: Tensor, source: object) -> list[list[SizeReason]]:
-        """Return the known facts about each size of an unused input: Dynamo has not decided yet."""
+        """Return the known reasons for each size of an input that Dynamo has not used, and thus not decided on."""
         name = source_name(source)
         if SIZES.problem is not None or name is None:
             return []
@@ -150,13 +150,13 @@ class InputSizes:
         elif position < len(earlier):
             yield SizeReason(names.AUTOMATIC, "the size varied in earlier calls")
         if size in (0, 1):
-            yield SizeReason(names.ZERO_ONE, f"a size of {size} is a constant: torch does so with 0 and 1")
+            yield SizeReason(names.ZERO_ONE, f"the size is {size}: torch treats 0 and 1 as constants")
 
     def _tracked(self) -> list[Any]:
         return list(getattr(self._output, "tracked_fakes", None) or ())
 
     def _tensors(self) -> dict[int, object]:
-        """Return the real tensors by the ``id`` of the policy that Dynamo made for each."""
+        """Return the real tensors, each by the ``id`` of its policy."""
         context = getattr(self._output, "tracing_context", None)
         known = getattr(context, "tensor_to_context", None)
         return {} if known is None else {id(policy): tensor for tensor, policy in list(known.items())}
@@ -181,7 +181,7 @@ class InputSizes:
             yield self._facts(source, size, first)
 
     def _facts(self, source: str, size: Any, first: list[SizeReason]) -> SizeFacts:
-        # Torch lets a size vary also where it is 0 or 1, and then takes it for a constant.
+        # A size of 0 or 1 is a constant, even where torch lets the size vary.
         since = _since(self._code, source) if is_symbolic(size) else ""
         first = [one._replace(text=one.text + since) if one.kind == names.AUTOMATIC else one for one in first]
         expression = getattr(size.node, "_expr", None) if is_symbolic(size) else None
@@ -202,7 +202,7 @@ class InputSizes:
 
     def _number(self, name: str, tracked: Any) -> SizeFacts:
         if type(tracked.source).__name__ == "CallMethodItemSource":
-            first = [SizeReason(names.OTHER, "torch always treats the number in a tensor of no dimension as dynamic")]
+            first = [SizeReason(names.OTHER, "torch always treats the number in a 0-dimensional tensor as dynamic")]
         elif not getattr(_config(), "assume_static_by_default", True):
             first = [_dynamic_setting()]
         elif _has_lists():
@@ -214,7 +214,7 @@ class InputSizes:
     def _equals(self, symbol: str, source: str) -> Iterator[SizeReason]:
         for other in self._equal.get(symbol, ()):
             if other != source:
-                yield SizeReason(names.EQUAL, f"one symbol with {written(other)}: both are equal in this call")
+                yield SizeReason(names.EQUAL, f"has the same symbol as {written(other)}: both are equal in this call")
 
     def _conditions(self, symbol: str) -> Iterator[SizeReason]:
         mentioned = re.compile(rf"\b{re.escape(symbol)}\b")
@@ -243,7 +243,7 @@ class InputSizes:
         found = self._why_dynamic(tensor, policy, position, kind)
         reasons = [] if found is None else [found]
         if type(size) is int and size in (0, 1):
-            reasons.append(SizeReason(names.ZERO_ONE, f"a size of {size} is a constant: torch does so with 0 and 1"))
+            reasons.append(SizeReason(names.ZERO_ONE, f"the size is {size}: torch treats 0 and 1 as constants"))
         return reasons
 
     def _why_static(self, source: object, tensor: object, position: int) -> SizeReason | None:
@@ -292,12 +292,12 @@ class InputSizes:
 _dynamic_since: dict[tuple[str, int, str], dict[str, int]] = {}
 """By file, line and name of a function: the first compile in which a size was dynamic, by its source.
 
-"" has the newest compile that was read.
+The key "" has the newest compile that was read.
 """
 
 
 def _note_dynamic(code: types.CodeType | None, sizes: Sequence[SizeFacts]) -> None:
-    """Remember in which compile of a function each size became dynamic, if all compiles before were read as well."""
+    """Remember in which compile of a function each size became dynamic, if all earlier compiles were read as well."""
     number = _number_of_compile()
     if number is None or code is None:
         return
@@ -305,7 +305,7 @@ def _note_dynamic(code: types.CodeType | None, sizes: Sequence[SizeFacts]) -> No
     if number > known.get("", -1) + 1:
         return
     if number == 0:
-        known = {}  # torch numbers anew after a reset
+        known = {}  # after a reset, torch counts from 0 again
     for facts in sizes:
         if facts.state != names.STATIC:
             known.setdefault(facts.source, number)
@@ -313,10 +313,10 @@ def _note_dynamic(code: types.CodeType | None, sizes: Sequence[SizeFacts]) -> No
 
 
 def _since(code: types.CodeType | None, source: str) -> str:
-    """Return since which compile a size is dynamic, as the rest of a sentence about an earlier call."""
+    """Return since which compile a size is dynamic, as the end of a sentence about an earlier call."""
     number = _number_of_compile()
     known = {} if code is None else _dynamic_since.get(_place_of(code), {})
-    # In its first compile, a size is dynamic by torch's profile of an earlier run, or of before a reset.
+    # In the first compile, only torch's profile makes a size dynamic: from an earlier run, or from before a reset.
     if not number or number > known.get("", -1) + 1:
         return " or run"
     first = known.get(source, number)
@@ -324,7 +324,7 @@ def _since(code: types.CodeType | None, source: str) -> str:
 
 
 def _number_of_compile() -> int | None:
-    """Return which compile of its function runs or is replayed: 3 for ``0/3``; None outside a compile."""
+    """Return the number of the running or replayed compile of its function: 3 for ``0/3``; None outside a compile."""
     number = compile_identity().compile_id.rpartition("/")[2].partition("_")[0]
     return int(number) if number.isdigit() else None
 
@@ -345,7 +345,7 @@ def _place_of(code: types.CodeType) -> tuple[str, int, str]:
 
 
 def _earlier_sizes(code: types.CodeType | None, name: str) -> tuple[object, ...]:
-    """Return the sizes of a tensor in earlier compiles of its function: a number, or torch's mark for several."""
+    """Return the sizes of a tensor in earlier compiles of its function: a number, or torch's marker for one that varied."""
     if code is None:
         return ()
     states = getattr(sys.modules.get("torch._dynamo.pgo"), "_CODE_STATE", None)
@@ -369,7 +369,7 @@ def _dynamic_setting() -> SizeReason:
 
 
 def _mark(tensor: object, position: int) -> str | None:
-    # A subclass may run code of its own for an attribute.
+    # Reading an attribute of a tensor subclass may run code of the program.
     stored = object.__getattribute__(tensor, "__dict__")
     for attribute, function in _MARKS.items():
         marked = stored.get(attribute)
@@ -408,7 +408,7 @@ def _is_specialization(condition: ShapeGuardFacts, symbol: str) -> bool:
 
 
 def _asked(asked_by: tuple[str, int, str] | None) -> str | None:
-    """Return torch's code that caused it: ``torch/_refs/__init__.py:3821 in view``; None for Dynamo's own."""
+    """Return the code of torch that caused a condition: ``torch/_refs/__init__.py:3821 in view``; None for Dynamo's."""
     if asked_by is None:
         return None
     torch: Any = sys.modules["torch"]
@@ -421,7 +421,7 @@ def _asked(asked_by: tuple[str, int, str] | None) -> str | None:
 
 
 def merged(sizes: list[SizeFacts]) -> list[SizeFacts]:
-    """Return the sizes with those of parameters, and of modules' tensors, as one entry: a model has thousands."""
+    """Merge the sizes of parameters, and of modules' tensors, into one entry each: a model has thousands of them."""
     kept, counted = [], dict.fromkeys((names.PARAMETER, names.MODULE), 0)
     firsts: dict[str, SizeFacts] = {}
     for facts in sizes:

@@ -1,9 +1,9 @@
-"""Represents a function that Dynamo is tracing, in our own types: the other packages' whole view of a trace.
+"""Represents a function that Dynamo is tracing. Other packages see a trace only through this class.
 
-``TracedFrame`` is the present state of one function in its symbolic interpreter (``torch._dynamo.symbolic_convert``):
-its position, names and value stack, and the graph, guards and side effects of its compile. It holds only the
-interpreter, and is made again whenever one is needed. The values in it are Dynamo's VariableTrackers, which are opaque
-to the other packages: they use a tracker's form. Runs on the tracing thread.
+``TracedFrame`` reads the state of one function from its symbolic interpreter (``torch._dynamo.symbolic_convert``): its
+position, names and value stack, and the graph, guards and side effects of its compile. A ``TracedFrame`` refers
+only to the interpreter, and is made again whenever it is needed. Its values are Dynamo's VariableTrackers; other
+packages use only the form of a tracker. Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ class CodeRange(NamedTuple):
 
 
 class TracedInstruction(NamedTuple):
-    """An instruction as Dynamo interprets it: it cleans code up first, so that indices differ from those of ``dis``."""
+    """An instruction as Dynamo interprets it. Dynamo first cleans code up, so indices differ from those of ``dis``."""
 
     name: str
     argument: int | None
     value: object
-    """The argument resolved."""
+    """The resolved argument: a name, a constant."""
     line: int | None
     target: int
-    """The index to which it may jump, -1 for none."""
+    """The index of the instruction to which it may jump; -1 for none."""
 
 
 class TracedFrame:
-    """A function that Dynamo is tracing. Two are equal if they belong to the same run of the same function."""
+    """A function that Dynamo is tracing. Two objects for the same run of the same function are equal."""
 
     __slots__ = ("translator",)
 
@@ -123,7 +123,7 @@ class TracedFrame:
 
     @property
     def line(self) -> int:
-        """The running instruction's line; the function's own before any has begun."""
+        """The running instruction's line; the function's first line before any instruction."""
         line: int = self.translator.lineno
         return line if line > 0 else self.code.co_firstlineno
 
@@ -178,7 +178,7 @@ class TracedFrame:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it is inlined, or one of its lines was traced."""
+        """Whether the function is inlined, or Dynamo has traced one of its lines."""
         if getattr(self.translator, "parent", None) is not None:
             return True
         return any(each.starts_line is not None for each in self.translator.instructions[: self.index])
@@ -186,14 +186,14 @@ class TracedFrame:
     # -- callers ---------------------------------------------------------------------------------------------
 
     def with_callers(self) -> list[TracedFrame]:
-        """Return the function and those into which it was inlined; unlike ``running``, without generators' callers."""
+        """Return the function and those into which it was inlined. Only ``running`` includes callers of generators."""
         return [TracedFrame(each) for each in with_callers(self.translator)]
 
     def running(self, top: types.FrameType) -> list[TracedFrame]:
-        """Return the function, its caller, and so on out to the one being compiled.
+        """Return the function and its callers, up to the function being compiled.
 
-        They are found by the interpreter's Python frames above ``top``. A generator's ``parent`` is the function that
-        made it, but another one may run it.
+        Searches the Python frames from ``top`` outward for those of Dynamo's interpreter. The ``parent`` of a generator
+        is not enough: it is the function that made the generator, and another function may run it.
         """
         chain = list(running_translators(top))
         if self.translator not in chain:
@@ -234,7 +234,7 @@ class TracedFrame:
         values = {**inputs, **self.translator.symbolic_locals, **cells}
         declared = [name for name in dict.fromkeys((*self.code.co_varnames, *self.cell_names)) if name in values]
         others = [name for name in values if name not in set(declared)]
-        # The plain locals also contain a cell without a value.
+        # ``symbolic_locals`` also contains cells without a value.
         empty = set(self.cell_names) - cells.keys()
         return [(name, values[name]) for name in (*declared, *others) if name not in empty and _has_value(values[name])]
 
@@ -243,7 +243,7 @@ class TracedFrame:
         return self.translator.symbolic_locals.get(name)
 
     def cells(self) -> list[tuple[str, Tracker]]:
-        """Return name and tracker (of the cell) of cell and free variables."""
+        """Return each cell and free variable that has a value: its name, and the tracker of its cell."""
         tx = self.translator
         registered = getattr(tx, "symbolic_cellvars", {})  # torch 2.15: a cell may share its name with a plain local
         kept = tx.post_prune_cell_and_freevars or {}
@@ -251,7 +251,7 @@ class TracedFrame:
         return [(name, tracker) for name, tracker in cells if tracker is not None and _has_value(tracker)]
 
     def _untouched_inputs(self) -> dict[str, object]:
-        """Return the real values of inputs that the code never reads: torch 2.15 keeps no tracker for them."""
+        """Return the real values of inputs without a tracker: torch 2.15 makes none for inputs that are never read."""
         tx = self.translator
         inputs = getattr(tx, "f_locals", None)
         if getattr(tx, "parent", None) is not None or type(inputs) is not dict:
@@ -263,7 +263,7 @@ class TracedFrame:
         return {name: inputs[name] for name in absent if name not in written}
 
     def is_reference_weak(self, name: str) -> bool:
-        """Return whether the outermost call's argument or global of that name can be held weakly."""
+        """Return whether a weak reference to the compiled call's argument or global ``name`` is possible."""
         inputs = getattr(self.translator, "f_locals", None)
         values = inputs if type(inputs) is dict and name in inputs else self.globals
         return name in values and bool(getattr(type(values[name]), "__weakrefoffset__", 0))
@@ -280,7 +280,7 @@ class TracedFrame:
         return {name: value for owner, name, value in changes if type(owner).__name__ == "NewGlobalVariable"}
 
     def lookup(self, name: str) -> object:
-        """Return the value of ``name``: a tracker, or a real object; ``MISSING`` without one."""
+        """Return the value of ``name``: a tracker, a real object, or ``MISSING``."""
         tracker = self.translator.symbolic_locals.get(name)
         if tracker is not None and _has_value(tracker):
             return tracker
@@ -324,7 +324,7 @@ class TracedFrame:
         return tracker if isinstance(tracker, Unrealized) else form_of(self.translator, tracker)
 
     def tracker_of(self, value: object) -> Tracker:
-        """Return a tracker without wrappers, or the tracker of a real object; None if Dynamo has not met it."""
+        """Return a tracker without wrappers, or the tracker of a real object; None if the object has none."""
         if is_tracker(value):
             return unwrapped(value)
         if is_exactly(value, _SCALARS):
@@ -333,7 +333,7 @@ class TracedFrame:
         return tracker if tracker is not None and is_tracker(tracker) else None
 
     def instance_form(self, value: object) -> InstanceForm:
-        """Return a real object as one on which the traced code may have stored attributes."""
+        """Return the form of a real object, with the attributes that the traced code stored on it."""
         tracker = self.tracker_of(value)
         return InstanceForm(value, type(value), stored={} if tracker is None else self.stored_attributes(tracker))
 
@@ -357,7 +357,7 @@ class TracedFrame:
         return compilation.facts_of(self.translator)
 
     def graphs(self) -> list[Graph]:
-        """Return the FX graph being written, then those around it: the body of a higher-order operator has its own."""
+        """Return the FX graph being written, then the graphs around it: each body of a higher-order operator is one."""
         return graph.graphs_of(self.translator)
 
     def guards(self) -> list[GuardFacts]:
@@ -384,7 +384,7 @@ class TracedFrame:
             yield from ((tracker, name, value) for name, value in list(attributes.items()))
 
     def modified_containers(self) -> Iterator[Tracker]:
-        """Yield containers that existed before and were modified."""
+        """Yield containers that existed before the trace and that the traced code modified."""
         return filter(is_modified, list(self.translator.output.side_effects.id_to_variable.values()))
 
     def changed_objects(self) -> frozenset[int]:
@@ -395,7 +395,7 @@ class TracedFrame:
         return frozenset(identifier for identifier, tracker in known if id(unwrapped(tracker)) in changed)
 
     def tensor_hooks(self) -> Iterator[tuple[Tracker, Tracker, str]]:
-        """Yield tensor, hook and the registering method's name of every hook to be registered."""
+        """Yield each hook that the generated code will register: the tensor, the hook, the name of the method."""
         for tensor, hook, _, name in list(self.translator.output.side_effects.tensor_hooks.values()):
             yield tensor, hook, name
 
@@ -412,7 +412,7 @@ class TracedFrame:
     # -- expressions -----------------------------------------------------------------------------------------------
 
     def end_trace(self) -> NoReturn:
-        """End the trace of a cached call early. To be called in a hook of the interpreter.
+        """End the replay of a cached call early. Only a hook of the interpreter may call this.
 
         Raises:
             TraceIsOver: always.
@@ -433,7 +433,7 @@ class TracedFrame:
         return real_values_of(self.translator.output).value_of(node, lambda: reachable_nodes(self.translator))
 
     def cheap_value(self, node: Node) -> object:
-        """Return ``real_value`` if that takes about a millisecond, else None; raises as it does."""
+        """Return the result of ``real_value`` if computing it takes about a millisecond, else None; raises like it."""
         return real_values_of(self.translator.output).cheap_value_of(node, lambda: reachable_nodes(self.translator))
 
     def shares_written_memory(self, value: object) -> bool:
@@ -507,11 +507,11 @@ def running_frame(top: types.FrameType) -> TracedFrame | None:
 
 
 def frame_at_comptime_breakpoint(frame: types.FrameType) -> TracedFrame | None:
-    """Return the function to stop in if ``frame``, which called ``breakpoint()``, runs for ``comptime``, else None.
+    """Return the traced function to stop in, if ``frame`` called ``breakpoint()`` for ``comptime``; else None.
 
     torch/_dynamo/comptime.py: ``comptime.breakpoint`` traces a function ``inner`` that calls ``builtins.breakpoint()``
-    with the caller's ``ComptimeContext`` in its local ``ctx``. Any other function is passed to ``comptime(...)`` by the
-    traced code itself, and is called by ``ComptimeVariable.call_function``, which has the interpreter.
+    with the caller's ``ComptimeContext`` in its local ``ctx``. The traced code may also pass a function of its own to
+    ``comptime(...)``: ``ComptimeVariable.call_function`` calls that one, with the interpreter in its local ``tx``.
     """
     if COMPTIME_BREAKPOINT.problem is None and frame.f_globals.get("__name__") == "torch._dynamo.comptime":
         context = frame.f_locals.get("ctx")

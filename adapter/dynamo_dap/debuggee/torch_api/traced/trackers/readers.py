@@ -1,8 +1,8 @@
-"""Reads each class of VariableTracker into a form, by a table of class names, looked up along the MRO.
+"""Converts VariableTrackers to forms, by a table of readers.
 
-Classes are looked up by name, so that a class of another version of torch is read as its base class, or, if no base is
-known either, shown by its name and every tracker in its fields. No iterator is advanced, nothing is realized. Runs on
-the tracing thread.
+The table is searched for the name of the tracker's class, then for the names of its base classes. So the reader of a
+base class reads a class that only another version of torch has. Without any reader, the form has the class's name and
+the trackers in its fields. No iterator is advanced, nothing is realized. Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def form_of(tx: Translator, tracker: object) -> Form:
     tracker = unwrapped(tracker)
     names = class_names(tracker)
     if is_unrealized(tracker):
-        computed = "ComputedLazyConstantVariable" in names  # torch 2.15: only its guards are put off
+        computed = "ComputedLazyConstantVariable" in names  # torch 2.15: only its guards are deferred
         return Known(held_value(tracker)) if computed else Unrealized(held_value(tracker))
     reading = _Reading(tx, tracker)
     reader = next((_readers[name] for name in names if name in _readers), _unknown)
@@ -143,14 +143,14 @@ def _in_words(class_name: str) -> str:
 
 
 def _of(title: str, parts: tuple[tuple[str, object], ...], type_name: str | None = None, **others: Any) -> Composite:
-    """Return a form that shows all its parts behind its title."""
+    """Return a form that shows all its parts after its title."""
     return Composite(title, parts, type_name, after=tuple(part for _, part in parts), **others)
 
 
 def _contents(read: _Reading) -> Form | None:
     """Return the form of a builtin container inside an object of its subclass; None for others.
 
-    The container is a separate tracker (``_base_vt``); from torch 2.15 on the object's tracker is the container.
+    Before torch 2.15 the container has its own tracker (``_base_vt``). Since then, the object's tracker is it.
     """
     base = read.get("_base_vt")
     if base is not None:
@@ -164,7 +164,7 @@ _CONTAINERS = frozenset(
 )
 
 
-# -- what one expression reads -----------------------------------------------------------------------------------------
+# -- readers that are one expression -----------------------------------------------------------------------------------
 
 
 def _range(name: str, cls: Any) -> Reader:
@@ -196,7 +196,7 @@ _TABLE: dict[tuple[str, ...], Reader] = {
         "UserDefinedClassVariable",
         "OpaqueObjectClassVariable",
     ): lambda read: Known(read["value"] if "value" in read.fields else read["fn"]),
-    # Classes that represent one builtin each, without naming it.
+    # Each of these classes represents one builtin, which no field holds.
     ("DictBuiltinVariable",): lambda read: Known(dict),
     ("ListBuiltinVariable",): lambda read: Known(list),
     ("ByteArrayBuiltinVariable",): lambda read: Known(bytearray),
@@ -369,7 +369,7 @@ def _dictionary(read: _Reading) -> Form:
 
 @_reads("DunderDictVariable")
 def _attribute_dictionary(read: _Reading) -> Form:
-    """Read ``obj.__dict__``; the proxy for its items would make trackers while iterating."""
+    """Read ``obj.__dict__`` without iterating over torch's proxy for its items, which would make trackers."""
     stored = {**read.items.item_dict, **pending_attributes(read.tx, read.items.item)}
     return MappingForm([(name, value) for name, value in stored.items() if not is_deleted(value)])
 
@@ -409,7 +409,7 @@ def _skipped(read: _Reading) -> Form:
 @_reads("NestedUserFunctionVariable")
 def _nested_function(read: _Reading) -> Form:
     code, closure = constant_in(read["code"]), read.get("closure")
-    cells = read.form_of(closure).items if closure is not None else ()  # type: ignore[union-attr]  # its form is a container
+    cells = read.form_of(closure).items if closure is not None else ()  # type: ignore[union-attr]  # a closure has items
     return FunctionForm(
         str(constant_in(read["fn_name"])),
         code,
@@ -524,7 +524,7 @@ def _view_iterator(read: _Reading) -> Form:
     left = [tuple_form(list(map(key_of, item))) if type(item) is tuple else key_of(item) for item in items]
     of_set = read.class_name == "SetIterator"
     what = "set" if of_set else f"dictionary {kind}"
-    cls: type | None = type(iter(set())) if of_set else None  # for other classes, Dynamo gives the right one
+    cls: type | None = type(iter(set())) if of_set else None  # Dynamo's class of the other iterators is right
     return Composite(f"iterator of {what}, {len(left)} left", (("left", SequenceForm(left)),), cls=cls)
 
 
@@ -575,7 +575,7 @@ _CALLS = {
 
 @_reads("ContextWrappingVariable")
 def _context(read: _Reading) -> Form:
-    """Show a context manager that Dynamo models as the call that makes it."""
+    """Return the form of a context manager: the call that makes it, for example ``torch.autocast(...)``."""
     name = next((_CALLS[each] for each in class_names(read.tracker) if each in _CALLS), None)
     title = name or f"{_in_words(read.class_name)} context manager"
     values = {"target_values": read.get("target_values"), "initial_values": read.get("initial_values")}
