@@ -345,7 +345,7 @@ def _place_of(code: types.CodeType) -> tuple[str, int, str]:
 
 
 def _earlier_sizes(code: types.CodeType | None, name: str) -> tuple[object, ...]:
-    """Return the sizes of a tensor in earlier compiles of its function: a number, or torch's marker for one that varied."""
+    """Return the sizes of a tensor in earlier compiles of its function; a size that varied is torch's marker."""
     if code is None:
         return ()
     states = getattr(sys.modules.get("torch._dynamo.pgo"), "_CODE_STATE", None)
