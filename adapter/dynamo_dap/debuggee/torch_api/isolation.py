@@ -74,7 +74,7 @@ def isolated(
 
     Calls in our code are not compiled. Random states and global switches are always restored. In addition, ``modes``
     turns off the program's modes, ``transforms`` those transforms of torch.func that are open, and ``gradients`` the
-    recording of gradients. ``resets`` makes ``torch._dynamo.reset()`` raise, which code of the user may call. With
+    recording of gradients. ``resets`` makes ``torch._dynamo.reset()`` raise, which user code may call. With
     ``compiles`` our code may run a compile: it holds the compile lock, and torch's logs and counts do not include that
     compile. If ``keeps_numbers`` returns true at the end, the program keeps the compiled result, so the counters of its
     names are not reset.

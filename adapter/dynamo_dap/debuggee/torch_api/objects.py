@@ -1,7 +1,8 @@
 """Declares the attributes of torch's objects that the debugger reads.
 
-Type checks use them, and ``tests/matrix/probe_sources.py``, which searches torch's files for the attributes. No object
-is tested against these classes. A name that only some versions of torch have is read by ``getattr`` and is not listed.
+Type checks use these declarations. ``tests/matrix/probe_sources.py`` searches torch's files for the attributes. No
+object is tested against these classes. A name that only some versions of torch have is read by ``getattr``, and is not
+listed.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ class Translator(Protocol):
 
 
 class Tensor(Protocol):
-    """A ``torch.Tensor``, real or fake, by the parts of its public interface that are used."""
+    """A ``torch.Tensor``, real or fake: the parts of its interface that the debugger uses."""
 
     shape: Any
     dtype: Any
@@ -336,4 +337,4 @@ CLASSES: dict[type, str] = {
     Instruction: "torch._dynamo.bytecode_transformation:Instruction",
     Translator: "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
 }
-"""The classes of torch that these describe, without the tensor, whose attributes are public."""
+"""By protocol, the class of torch that it describes. The attributes of the other protocols are public."""

@@ -1,6 +1,6 @@
 """Sets torch's configs, stance, logs and caches, as environment variables or programs do.
 
-A setting applies to every thread, and overrides the program's own; each function returns a function that reverts it.
+Most settings apply to every thread and override the program's own; their setters return a function that reverts them.
 Runs on the thread that imports Dynamo, or on the agent's reader thread. The program's threads report log records.
 """
 
@@ -86,7 +86,7 @@ def settings_now() -> dict[str, str]:
 
 
 def set_config(key: str, value: object) -> Undo:
-    """Set one of torch's settings, ``_dynamo.recompile_limit``, whatever the program sets it to.
+    """Set one of torch's settings, such as ``_dynamo.recompile_limit``, whatever the program sets it to.
 
     Raises:
         BadSetting: torch has no such setting, or it takes another type.
@@ -107,7 +107,7 @@ def set_config(key: str, value: object) -> Undo:
 
 @contextlib.contextmanager
 def config_in_thread(key: str, value: object) -> Iterator[None]:
-    """Set one of torch's settings for this thread, without the mark that assigning to it leaves.
+    """Set one of torch's settings for this thread, without torch noting that a setting has changed.
 
     Raises:
         BadSetting: torch has no such setting.
@@ -124,7 +124,7 @@ def config_in_thread(key: str, value: object) -> Iterator[None]:
 
 
 def add_to_config(key: str, function: str) -> None:
-    """Add a function, by its name ``logging.Logger.info``, to one of torch's settings that is a set.
+    """Add a function, named like ``logging.Logger.info``, to a setting of torch that is a set.
 
     Raises:
         BadSetting: torch has no such setting.
@@ -187,7 +187,7 @@ def _forget_hashes(module: ModuleType) -> None:
             names[name] = ContextVar(f"{module.__name__}.{name}", default=default)
     if isinstance(names.get("_get_dict_dirty_keys_var"), ContextVar):
         names["_get_dict_dirty_keys_var"] = ContextVar(f"{module.__name__}._get_dict_dirty_keys", default=None)
-    if "_is_dirty" in names:  # as torch had it before 2.13
+    if "_is_dirty" in names:  # torch before 2.13
         names["_is_dirty"] = True
 
 
@@ -222,7 +222,7 @@ def set_logs(settings: str, take: Logged) -> Undo:
     """Log what ``settings`` names, as ``TORCH_LOGS`` would; messages go to ``take``, not to stderr.
 
     Raises:
-        BadSetting: torch has no log of a name in it.
+        BadSetting: torch has no log of a name in ``settings``.
         FeatureMissing: this torch lacks a name that logs need.
     """
     state = _parsed(settings)
@@ -233,7 +233,7 @@ def set_logs(settings: str, take: Logged) -> Undo:
             logger.removeHandler(handler)
             ours = _ToConsole(take)
             ours.setFormatter(handler.formatter)
-            # Torch takes it for its own, and removes it when it sets up its logs again.
+            # Torch treats our handler as its own, and removes it when it sets up its logs again.
             LOGS.resolve(_HANDLERS).add(ours)
             logger.addHandler(ours)
     return lambda: _begin_logs(before)
@@ -241,7 +241,7 @@ def set_logs(settings: str, take: Logged) -> Undo:
 
 def _parsed(settings: str) -> object:
     try:
-        # Torch keeps the parsed settings separately from those in force, which programs change.
+        # Torch caches the result; programs may change the copy.
         return copy.deepcopy(LOGS.resolve(_PARSE_LOGS)(settings))
     except ValueError:
         known = _known_logs()
@@ -274,7 +274,7 @@ def _loggers() -> list[logging.Logger]:
 
 
 def _prints(handler: logging.Handler) -> bool:
-    # Torch 2.15 has a kind of its own, which is not a ``StreamHandler``.
+    # Torch 2.15 has its own class of handler, which is not a ``StreamHandler``.
     is_stream = hasattr(handler, "stream") and not isinstance(handler, logging.FileHandler)
     return is_stream and handler in LOGS.resolve(_HANDLERS)
 
@@ -290,7 +290,7 @@ class _ToConsole(logging.Handler):
         try:
             text = self.format(record)
             self._take(text, [*_places_in(text), *_traced_lines(), Place(record.pathname, record.lineno, 1)])
-        except Exception:  # noqa: BLE001  (as every handler: a program does not fail for its logs)
+        except Exception:  # noqa: BLE001  (a program must not fail because of its logs)
             self.handleError(record)
 
 
@@ -316,7 +316,7 @@ def _traced_lines() -> list[Place]:
 # -- caches ------------------------------------------------------------------------------------------------------------
 
 _CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
-"""Names of environment variables, and which folder of the cache each gets."""
+"""By environment variable: the folder inside the cache to which it is set."""
 
 
 def begin_fresh_cache() -> Undo:

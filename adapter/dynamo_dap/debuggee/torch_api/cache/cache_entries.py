@@ -49,7 +49,7 @@ def _order(code: CodeType) -> tuple[str, int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class TracedInstruction:
-    """An instruction as Dynamo traces it; resume functions are named by these offsets."""
+    """An instruction as Dynamo traces it. The names of resume functions have these offsets."""
 
     name: str
     offset: int
@@ -59,10 +59,10 @@ class TracedInstruction:
 
 
 def traced_instructions(code: CodeType) -> list[TracedInstruction]:
-    """Return Dynamo's instructions of ``code``: some are removed, some replaced.
+    """Return Dynamo's instructions of ``code``: Dynamo removes some of Python's, and replaces others.
 
     Raises:
-        FeatureMissing: of ``BRANCHES``.
+        FeatureMissing: this torch lacks a name that ``BRANCHES`` needs.
     """
     return [
         TracedInstruction(one.opname, one.offset, one.starts_line, None if one.target is None else one.target.offset)
@@ -86,7 +86,7 @@ def checks_of(entry: Any, failed: Sequence[str] = ()) -> list[GuardCheck]:
 
 
 def is_dynamos_file(path: str) -> bool:
-    """Return whether a file is Dynamo's own: its lines install guards of every compile."""
+    """Return whether a file belongs to Dynamo, whose lines install some guards in every compile."""
     return path.startswith(os.path.join(str(sys.modules["torch"].__path__[0]), "_dynamo") + os.sep)
 
 
@@ -119,7 +119,7 @@ def references_of(entry: Any) -> References:
 
 
 def _globals_with(names: Sequence[str], code: CodeType) -> dict[str, object]:
-    """Return the globals with Dynamo's ``names``, which belong to one process and one compile."""
+    """Return the globals with Dynamo's ``names``, which are unique in the process."""
     if not names:
         return {}
     for module in list(sys.modules.values()):
@@ -145,7 +145,7 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 _MAXIMUM_OBJECTS = 5000
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset)
 _PARTIAL: tuple[Any, ...] = (functools.partial.func, functools.partial.args, functools.partial.keywords)
-"""They read a ``functools.partial`` without code of a subclass."""
+"""Descriptors that read a ``functools.partial`` without running code of a subclass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +196,12 @@ def _storage(tensor: Tensor) -> dict[int, int]:
     try:
         storage = tensor.untyped_storage()
         return {storage._cdata: int(storage.nbytes())}
-    except (RuntimeError, NotImplementedError):  # one without storage
+    except (RuntimeError, NotImplementedError):  # a tensor without storage
         return {}
 
 
 def code_of_callable(function: object) -> Iterator[types.CodeType]:
-    """Yield the code of a function, or of a callable object, and of what it holds, except torch's; calls nothing."""
+    """Yield the code of a callable object and of the functions that it holds, except torch's; call nothing."""
     return (found for found in _reachable([function], with_calls=True) if is_a(found, types.CodeType))
 
 
@@ -229,7 +229,7 @@ def _reachable(roots: Sequence[object], *, with_calls: bool = False) -> Iterator
 
 
 def _inside(found: object) -> dict[Any, object]:
-    """Return the contents of torch's own object, of a function or a container; skip the program's objects."""
+    """Return what a container, a function or an object of torch holds; nothing for the program's objects."""
     if is_a(found, dict):
         return dict(enumerate(itertools.islice(dict.values(found), _MAXIMUM_OBJECTS)))
     for base in _CONTAINERS:
@@ -265,7 +265,7 @@ class CannotForget(Exception):
 
 
 _kept: list[CodeType] = []
-"""The code of removed entries: a thread may be about to run it, and torch does not hold what it has looked up."""
+"""The code of removed entries: a thread may be about to run it, and torch has no reference to code it has looked up."""
 
 
 def forget_entry(entry: Any) -> None:
@@ -279,7 +279,7 @@ def forget_entry(entry: Any) -> None:
     manager = entry.guard_manager
     state, own = getattr(manager, "extra_state", None), getattr(manager, "cache_entry", None)
     if state is None or own is None:
-        raise CannotForget("torch does not say which function this entry is of")
+        raise CannotForget("torch does not say which function this entry belongs to")
     _kept.append(entry.code)
     state.invalidate(own, gone("forgotten by the user of the debugger"))
 
@@ -288,7 +288,7 @@ def forget_function(code: CodeType) -> int:
     """Make torch forget all compiles of a function and its resume functions; return the number of entries.
 
     Raises:
-        CannotForget: it is being compiled just now.
+        CannotForget: the function is being compiled.
         FeatureMissing: this torch lacks a name.
     """
     reset = FORGETTING.resolve(_RESET)

@@ -1,8 +1,7 @@
-"""Reads the guards of a trace so far, and those that the shape environment will add. It changes nothing.
+"""Reads the guards of a trace so far, and those that the shape environment will add. Reading changes nothing.
 
-A ``Guard`` names a check of ``GuardBuilder`` and a source; its expression is made only after tracing. Here it is
-derived from the check's name and the real object, if that can be read without running user code. The guards of a
-finished compile have torch's own expressions. Runs on the compiling thread.
+A ``Guard`` names a check of ``GuardBuilder`` and a source. Torch makes the expression of a guard only after the trace,
+so ``GuardFacts`` has none. The guards of a finished compile have torch's expressions. Runs on the compiling thread.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ def _asked_by(sloc: object) -> tuple[str, int, str] | None:
 
 
 def in_inputs(symbolic: str, names: dict[str, str]) -> str:
-    """Return an expression over symbols with the inputs that they represent."""
+    """Return an expression with each symbol replaced by the input that it represents."""
     return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: names.get(match[0], match[0]), symbolic)
 
 
@@ -176,7 +175,7 @@ def _parsed_place(sloc: object, files: set[str], output: Output) -> Place | None
 
 
 def _users_line(place: Place, output: Output) -> Place:
-    """Return the line outside torch that called a line of torch, if all guards of that line have the same one."""
+    """Return the line outside torch that called a line of torch, if it is the same for all guards of that line."""
     if not is_torchs(place.path):
         return place
     found: set[tuple[str, int]] = set()
@@ -231,7 +230,7 @@ class RequestedGuard:
 
 
 def requested_guard(guard: object) -> RequestedGuard:
-    """Describe a guard."""
+    """Return the facts about a guard that was just installed."""
     facts = _facts(guard)
     return RequestedGuard(facts.check, facts.name, in_user_terms(facts.name))
 
@@ -248,9 +247,9 @@ class BuiltGuard:
 
 
 def built_guards(output: Output, checks: Sequence[GuardCheck]) -> Iterator[BuiltGuard]:
-    """Yield the guards of a finished compile; ``checks`` are the checks of calls.
+    """Yield the guards of a finished compile; ``checks`` are the checks that calls must pass.
 
-    Each check belongs to the first guard that caused it, which has the line. Checks without a guard come last.
+    A check that several guards caused belongs to the first of them. Checks without a guard come last.
     """
     left = {check.parts[0]: check for check in checks}
     of_tensors = {name: text for text in left if (name := checked_tensor(text)) is not None}

@@ -2,8 +2,8 @@
 
 Torch calls ``Notifier`` just before generated code runs, on the thread that runs it. The lookups read torch's own
 tables and may be called on any thread. Code objects are compared by identity: generated ones can be unhashable, and
-``==`` compares them by value. The value stack of a frame is read on the frame's own thread: torch's function reads any
-requested number of slots, and with too large a depth dangling pointers. ``bytecode.stack_depth`` computes the depth.
+``==`` compares them by value. The value stack of a frame is read on the frame's own thread. Torch's function reads as
+many slots as are requested: too many would be dangling pointers. ``bytecode.stack_depth`` computes the right number.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ RESUME_FUNCTIONS = Feature("distinguishing resume functions from the user's", _R
 
 
 class Notifier:
-    """Calls a function with each code object that Dynamo generated, just before it runs."""
+    """Calls a function with each code object that Dynamo generated, just before the code runs."""
 
-    # torch's own debugger, if started after ours, restores its predecessor at its end, and assumes its own type.
+    # If torch's own debugger starts after ours, it restores ours at its end, and reads these attributes of it.
     _monitoring_instruction_callback = _monitoring_return_callback = _monitoring_raise_callback = None
     _tracked_codes: tuple[CodeType, ...] = ()
 
@@ -92,7 +92,7 @@ class Notifier:
             if not self._installed:
                 return
             self._installed = False
-            # Another tool has installed a hook in front of ours: it may call ours, which then only passes calls on.
+            # Otherwise another tool has a hook in front of ours, and may call ours, which then only passes calls on.
             if NOTIFICATION.resolve(_GET_CALLBACK)() is self._callback:
                 NOTIFICATION.resolve(_SET_CALLBACK)(self._previous)
 
@@ -123,7 +123,7 @@ class MarkerHook:
 
     torch starts a ``_DebugContext``, which reads commands from standard input, around code with the marker if no
     callback for generated code is set. The replacement installs a ``Notifier`` for as long as such code runs.
-    Without a marker it is never called.
+    Without a marker, torch never calls the replacement.
     """
 
     def __init__(self, notifier: Notifier) -> None:
@@ -197,7 +197,7 @@ def compiled_codes() -> list[CodeType]:
 
 
 def live_entries(original: CodeType) -> list[Any]:
-    """Return torch's cache entries of a function that can still serve calls, in the order in which they are tried."""
+    """Return those cache entries of a function that calls can still hit, in the order in which torch tries them."""
     if CACHE_ENTRIES.problem is not None:
         return []
     entries: Sequence[Any] = CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)
@@ -242,9 +242,9 @@ def is_served(code: CodeType | None) -> bool:
 
 
 _versions: dict[int, list[CodeType]] = {}
-"""For each code object whose cache entry now runs another one, by ``id``: all versions, see ``versions_of``.
+"""By ``id`` of a code object whose cache entry runs other code now: all versions of the code, as in ``versions_of``.
 
-They are kept, since a thread may be about to run any of them: torch does not hold the code that it has looked up.
+All are kept, since a thread may be about to run any of them: torch has no reference to code that it has looked up.
 """
 
 
@@ -271,7 +271,7 @@ def run_instead(code: CodeType, replacement: CodeType) -> None:
     original = original_of(code)
     if entry is None or original is None:
         raise CannotReplace("its cache entry no longer exists: Dynamo dropped it, or its function was freed")
-    # Dynamo also does this with its generated code.
+    # Dynamo registers its generated code in the same tables.
     REPLACING.resolve(_ORIGINALS)[replacement] = original
     REPLACING.resolve(_OUTPUT_CODES).add(replacement)
     if has_marker(replacement):
@@ -287,13 +287,14 @@ def run_instead(code: CodeType, replacement: CodeType) -> None:
 
 
 _INSTANCE_VALUE = 2 * ctypes.sizeof(ctypes.c_void_p)
-"""Offset of the pointer to the C++ object in a pybind11 instance: after the head of every Python object."""
+"""Offset of the pointer to the C++ object in a pybind11 instance, right after the header of a Python object."""
 
 
 def _slot_of_code(entry: Any) -> ctypes.c_size_t:
-    """Return where in memory a cache entry has the pointer to its code, which has no setter.
+    """Return the memory that holds a cache entry's pointer to its code, since ``code`` has no setter.
 
-    ``CacheEntry`` of torch 2.13 to 2.15 begins with three Python objects. Each can be read, which proves the layout.
+    ``CacheEntry`` of torch 2.13 to 2.15 begins with three Python objects. The entry's attributes have the same three,
+    which proves the layout.
     """
     begin = ctypes.c_size_t.from_address(id(entry) + _INSTANCE_VALUE).value
     objects = (ctypes.c_size_t * 3).from_address(begin)
@@ -303,9 +304,9 @@ def _slot_of_code(entry: Any) -> ctypes.c_size_t:
 
 
 def run_once(code: CodeType, replacement: CodeType, cleanups: list[object]) -> None:
-    """Let the cache entry of ``code`` run ``replacement`` from its next call on, as if it always had.
+    """Let ``code``, which is running, run only once: its cache entry runs ``replacement`` from the next call on.
 
-    ``code`` is running; ``cleanups`` run when it is freed.
+    ``cleanups`` run when ``code`` is freed.
 
     Raises:
         CannotReplace: the entry has been dropped, or torch's layout of it is unknown.
@@ -330,7 +331,7 @@ def run_once(code: CodeType, replacement: CodeType, cleanups: list[object]) -> N
 def run_as_python(code: CodeType, *, wanted: bool) -> None:
     """Run calls of compiled ``code`` and their callees eagerly, or as before.
 
-    The cache entries stay, and serve calls again afterwards; guards are not evaluated meanwhile.
+    The cache entries stay, and calls hit them again afterwards; guards are not evaluated meanwhile.
     """
     action = AS_PYTHON_CALLS.resolve(_ACTION)
     chosen = action.SKIP if wanted else action.DEFAULT
@@ -350,9 +351,9 @@ VALUE_STACK = Feature("the value stack of generated code", _READ, _NULL)
 
 
 def value_stack(frame: FrameType, depth: int) -> list[object]:
-    """Return the ``depth`` bottom slots of the value stack of ``frame``, bottom first, empty slots as ``null()``.
+    """Return the ``depth`` bottom slots of the value stack of ``frame``, bottom first; see ``is_null``.
 
-    Returns fewer if the frame itself knows that there are fewer.
+    Return fewer if the frame has fewer and notes how many.
 
     Raises:
         FeatureMissing: this torch cannot read value stacks.

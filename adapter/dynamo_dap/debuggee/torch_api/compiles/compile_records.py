@@ -1,4 +1,4 @@
-"""Keeps what Dynamo forgets once it has generated code: the graph, and the user's statements behind side effects.
+"""Keeps what Dynamo forgets once it has generated code: the graph, and the statements that caused side effects.
 
 A hook saves both with each new code object, at the end of its compile. Runs on the compiling thread. A record lives as
 long as its function.
@@ -55,18 +55,18 @@ class SideEffect:
     """An object that the traced code changed; the generated code applies the change."""
 
     source: str | None
-    """The path to the object, in Dynamo's words: ``L['d']``, ``G['s'].last``; None for one made in the trace."""
+    """The path to the object, in Dynamo's words: ``L['d']``, ``G['s'].last``; None for an object made in the trace."""
     kind: str
     """The class of Dynamo's tracker."""
     local_name: str | None
-    """The variable of a cell or temporary, if it has one."""
+    """The name of the variable, for a cell or a temporary object."""
     statements: tuple[Statement, ...]
     """The statements that changed it, in traced order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileRecord:
-    """The facts that one compile of one frame leaves."""
+    """The facts about one compile of one frame."""
 
     compile_id: str
     graph: Graph
@@ -107,7 +107,7 @@ class NotedPaths(CompileObserver):
         self._break.last = (frame.compiled_code, stack[0].lineno) if stack else None
 
     def take_break_line(self, original: CodeType) -> int | None:
-        """Return, once, the line of ``original`` at this thread's last graph break."""
+        """Return the line of ``original`` at this thread's last graph break, and forget the break."""
         last, self._break.last = getattr(self._break, "last", None), None
         return last[1] if last is not None and last[0] is original else None
 
@@ -152,7 +152,7 @@ class CompileRecorder:
     def record_of(self, code: CodeType) -> CompileRecord | None:
         """Return the record of the compile that made ``code``; None if it was made unrecorded. Runs on any thread.
 
-        Another hook may have replaced the code since, so it is found by its compile.
+        The record is found by its compile id, since another hook may have replaced the code.
         """
         original = original_of(code)
         entry = cache_entry_of(code)
@@ -161,9 +161,9 @@ class CompileRecorder:
         return self._records.get(id(original), {}).get(str(entry.compile_id))
 
     def take_compiled(self) -> str | None:
-        """Return the id of the compile that ended last on this thread, once.
+        """Return the id of the compile that ended last on this thread, and forget it.
 
-        Compiled code runs at once: this distinguishes the call that was compiled from cached calls.
+        New code runs right after its compile, so the id distinguishes this call from cached calls.
         """
         compile_id: str | None = getattr(self._compiled, "last", None)
         self._compiled.last = None
@@ -198,7 +198,7 @@ class CompileRecorder:
         if key not in self._references:
             self._references[key] = weakref.ref(original, lambda _: self._forget(key))
         self._records.setdefault(key, {})[record.compile_id] = record
-        # Torch runs it when the code is freed, even if another hook replaces the code before its first run.
+        # Torch calls this when the code is freed, even if another hook replaces the code before its first run.
         output.cleanups.append(_Dropping(self._records, key, record))
 
     def _forget(self, key: int) -> None:

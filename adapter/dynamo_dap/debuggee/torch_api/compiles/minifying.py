@@ -2,8 +2,8 @@
 
 When a compile fails, torch writes a script that minifies its graph, for a separate run. Here a fork of the process runs
 that script. If an attempt kills that fork, a second fork runs each attempt in a fork of its own. A process that uses an
-accelerator cannot fork, and minifies itself. Runs on the thread that compiles; the process ends then, so nothing is
-restored.
+accelerator cannot fork, and runs the script itself. Runs on the thread that compiles. The process ends afterwards, so
+nothing is restored.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MinifyingProcess:
         self._backend: object = None
         """The backend that is compiling."""
         self._name = ""
-        """The backend's name. A backend that is a function may have none."""
+        """The name of the backend, or of its class."""
 
     def begin(self) -> None:
         """Watch compiles once Dynamo is imported. Called before the program runs."""
@@ -122,12 +122,12 @@ class MinifyingProcess:
         with os.fdopen(reader, "rb") as file:
             text = file.read().decode(errors="replace")
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return status, text or (None if status == 0 else f"signal {-status} ended it")
+        return status, text or (None if status == 0 else f"signal {-status} ended the minifier")
 
     def _run(self, script: str, error: str, *, is_isolated: bool = False) -> str | None:
         """Run the script on a thread that is in no compile; return what went wrong.
 
-        ``error`` is how the compile failed.
+        ``error`` is the text of the compile's exception.
         """
         os.chdir(self._folder)
         if ATTEMPTS.problem is None:
@@ -208,7 +208,7 @@ def _replace_compile_lock() -> None:
 
 
 def _on_new_thread(run: Callable[[], None]) -> None:
-    """Call a function on a new thread, which lacks the modes, trace and thread pools of this one; a fork keeps them.
+    """Call a function on a new thread, which lacks the modes, trace and thread pools of this one. A fork has them.
 
     The new thread gets torch's settings, which are context variables.
     """
@@ -218,7 +218,7 @@ def _on_new_thread(run: Callable[[], None]) -> None:
 
 
 def _change_minifier(*, is_isolated: bool) -> None:
-    """Make torch's minifier start from the failing operation; ``is_isolated``: a fork makes each attempt."""
+    """Make torch's minifier start from the failing operation; with ``is_isolated``, in a fork for each attempt."""
     minifier = ATTEMPTS.resolve(_MINIFIER)
 
     def fails_in_fork(fails: Callable[..., bool]) -> Callable[..., bool]:
@@ -273,7 +273,7 @@ def _kind_of(error: str) -> str | None:
 
 
 def _with_backend(program: str, name: str, backend: object) -> str:
-    """Return a minified program that has the source of the backend, if the backend is a user function."""
+    """Return a minified program, with the source of the backend added if the backend is a user function."""
     function = unwrapped_backend(getattr(backend, "compiler_fn", backend))
     if not inspect.isfunction(function) or str(function.__module__).partition(".")[0] in ("torch", "functorch"):
         return program
@@ -285,7 +285,7 @@ def _with_backend(program: str, name: str, backend: object) -> str:
     begin = next((number for number, line in enumerate(lines) if line.startswith(("def ", "async def "))), None)
     if begin is None or function.__name__ != name:
         return program
-    header = "# The program's backend. The names of its module that it uses are missing.\nimport torch\n\n\n"
+    header = "# The program's backend. Names that it uses from its module are not defined here.\nimport torch\n\n\n"
     return f"{header}{''.join(lines[begin:])}\n\ntorch._dynamo.register_backend({name}, name={name!r})\n\n{program}"
 
 

@@ -1,4 +1,4 @@
-"""Computes real values of a paused trace: its graph's nodes run on the call's own inputs.
+"""Computes real values of a paused trace: runs the nodes of its graph on the call's own inputs.
 
 A ``RealValues`` lives as long as its trace, and holds the results of its nodes. Runs on the tracing thread, while the
 program is held.
@@ -45,7 +45,7 @@ VISITING = Feature("releasing real values that nothing refers to", _VISIT)
 
 
 def limit_real_values(limits: Limits | None) -> None:
-    """Limit the cost of computing real values in this process; None turns it off."""
+    """Limit the cost of computing real values in this process; None turns the computation off."""
     global _limits
     _limits = limits
 
@@ -57,8 +57,8 @@ def limits_of_real_values() -> Limits:
     """Return the limits of computing real values.
 
     Raises:
-        NoRealValue: they are turned off.
-        FeatureMissing: this torch lacks a name that this needs.
+        NoRealValue: real values are turned off.
+        FeatureMissing: this torch lacks a name that real values need.
     """
     REAL_VALUES.require()
     if _limits is None:
@@ -70,8 +70,8 @@ def real_values_of(output: Output) -> RealValues:
     """Return the real values of the trace that writes the graph of ``output`` (torch's ``OutputGraph``).
 
     Raises:
-        NoRealValue: they are turned off.
-        FeatureMissing: this torch lacks a name that this needs.
+        NoRealValue: real values are turned off.
+        FeatureMissing: this torch lacks a name that real values need.
     """
     limits = limits_of_real_values()
     values = _of_traces.get(output.root_tracer)
@@ -134,7 +134,7 @@ class RealValues:
             self.reachable = outer  # ``reachable`` refers to the trace and would keep it alive
 
     def cheap_value_of(self, node: Node, reachable: Wanted) -> object:
-        """Return the value of ``node`` in this call if that takes about a millisecond; None if it may take longer.
+        """Return the value of ``node`` in this call; None if computing it may take more than about a millisecond.
 
         Raises:
             NoRealValue: there is none; the text says why.
@@ -155,7 +155,7 @@ class RealValues:
         return input_of_traced_call(node)
 
     def _is_cheap(self, graph: Graph) -> bool:
-        """Return whether a graph so far is short and its results are small; checked once per state of a graph."""
+        """Return whether a graph so far is short and its results are small. The last answer is kept."""
         count = len(graph.nodes)
         # Compare ids: a reference to a node would keep its trace alive.
         state = id(graph), count, id(next(iter(reversed(graph.nodes)), None))
@@ -198,12 +198,12 @@ class RealValues:
 
 _CHEAP_NODES = 256
 _CHEAP_ELEMENTS = 16384
-"""Maximum elements of each intermediate result: such an operation takes microseconds, and starts no threads."""
+"""Maximum elements of a cheap result: its operation takes microseconds, and starts no threads."""
 
 
 def _only_reads(node: Node) -> bool:
     """Return whether a node is an operation of torch's that, by its name and options, changes no operand."""
-    has_flag = any(each is True for each in (*node.args, *node.kwargs.values()))  # of F.relu(x, True), say
+    has_flag = any(each is True for each in (*node.args, *node.kwargs.values()))  # ``inplace`` in F.relu(x, True)
     return _is_operation_of_torch(node) and not written_by(node) and not has_flag
 
 
@@ -308,7 +308,7 @@ def note_versions(graph: Graph) -> None:
 
 
 def set_version(placeholder: Node, version: int | None) -> None:
-    """Note the version of the call's input tensor; None: the tensor is unchanged."""
+    """Note the version that an input tensor has in the call; None treats the tensor as unchanged."""
     placeholder.meta.pop(_VERSION, None)
     if version is not None:
         placeholder.meta[_VERSION] = version
@@ -355,7 +355,7 @@ def reachable_nodes(tx: Translator) -> frozenset[object] | None:
             nodes.add(node)
 
     effects = tx.output.side_effects
-    # Objects of the traced code are reachable only by names.
+    # Objects that the traced code made are reachable only by names.
     before = [each for each in effects.id_to_variable.values() if mutation_state(each) != "new"]
     roots: list[object] = [before, list(effects.store_attr_mutations.values()), effects.tensor_hooks]
     for each in with_callers(tx):

@@ -43,12 +43,12 @@ PENDING = Feature("where a number was made that its operation does not return", 
 _SYMBOLS = re.compile(r"Pending unbacked symbols \{(?P<names>[^}]*)\} not in returned outputs")
 
 _PROMISES = 6
-"""Maximum number of promises that are shown."""
+"""Maximum number of promises (``torch._check``) that are shown."""
 _ANYTHING = "-∞ … ∞"
 _ITEMS = 64
 _LISTS = ("list", "tuple")
 _STEPS = 20
-"""How many exceptions are followed from the outermost one to the first."""
+"""How many causes of an exception are searched."""
 
 
 class DataSymbol(NamedTuple):
@@ -109,26 +109,26 @@ class DataDependence(NamedTuple):
 
 
 NUMBER_HINT = (
-    "the line needs the number itself, as range() does: give it as an int, which compiles for each value; "
+    "the line needs the number itself, as range() does: pass it as an int, so that torch compiles once per value; "
     "or write the loop as one operation or as torch.while_loop"
 )
 
 
 class Obstacle(NamedTuple):
-    """What stopped a trace, if a fix of it can be tried."""
+    """The cause of a graph break, if a fix can be tried."""
 
     kind: str
     """Torch's name of the kind of graph break."""
     condition: DataDependence | None
-    """The condition on numbers, if it is one."""
+    """The data-dependent condition, if that is the cause."""
     is_on_tensor: bool
-    """Whether a line of the user's branches on a tensor."""
+    """Whether a line of the user's code branches on a tensor."""
     settings: tuple[str, ...]
-    """Settings of Dynamo that torch's hints name, and that only widen what Dynamo traces."""
+    """Settings that torch's hints name and whose only effect is that Dynamo traces more code."""
 
 
 def obstacle_of(facts: BreakFacts, condition: DataDependence | None, *, is_in_library: bool) -> Obstacle | None:
-    """Return what a fix has to get past; None for a graph break that data does not cause."""
+    """Return the obstacle that a fix must remove; None if the graph break does not depend on data."""
     hints = "\n".join(facts.hints)
     settings = tuple(name for name in CAPTURING_SETTINGS if f"{name} = True" in hints)
     is_on_tensor = facts.kind == BRANCH_ON_TENSOR and not is_in_library
@@ -138,16 +138,17 @@ def obstacle_of(facts: BreakFacts, condition: DataDependence | None, *, is_in_li
 
 
 def explained(facts: BreakFacts, dependence: DataDependence | None, inside: TracedFrame | None = None) -> BreakFacts:
-    """Return a break's facts, with the condition in the user's terms if it has one; ``inside`` is a library's."""
+    """Return a break's facts, with its condition in the user's terms. ``inside`` is the library function that asks."""
     if dependence is None:
         return facts
     verb = "know" if dependence.is_number else "decide"
-    asked = f"Dynamo has to {verb} {dependence.text} while it traces, and it depends on data."
+    asked = f"Dynamo must {verb} {dependence.text} while tracing, but the answer depends on data."
     made = [f"{symbol.text}." for symbol in dependence.symbols]
     known = [f"Known from torch._check: {', '.join(dependence.known)}."] if dependence.known else []
     called = []
     if inside is not None:
-        called = [f"This line calls {inside.code.co_name} at {PurePath(inside.path).name}:{inside.line}, which asks."]
+        place = f"{PurePath(inside.path).name}:{inside.line}"
+        called = [f"This line calls {inside.code.co_name} at {place}, which needs the answer."]
     explanation = "\n".join([asked, *called, *made, *known])
     hints = (*facts.hints, *([NUMBER_HINT] if dependence.is_number else []))
     return replace(facts, kind=dependence.kind, explanation=explanation, hints=hints)
@@ -196,7 +197,7 @@ def data_symbols_of(value: Any, frame: TracedFrame) -> list[DataSymbol]:
 
 
 def symbols_of_data(expression: object) -> list[object]:
-    """Return the numbers in an expression or a symbolic value that the program computes from data."""
+    """Return the symbols in an expression or symbolic value for numbers that the program computes from data."""
     return sorted(DATA_DEPENDENCE.resolve(_OF_DATA)(expression), key=str)
 
 
@@ -206,7 +207,7 @@ class PendingSymbol(NamedTuple):
     name: str
     """Torch's name: ``u0``."""
     place: Place | None
-    """The user's line that made it, in code that the operation called; None where there is none."""
+    """The user's line that made it, in code that the operation called; None if no such line is known."""
 
     @property
     def text(self) -> str:
@@ -238,7 +239,7 @@ def pending_symbols_of(exception: BaseException, frame: TracedFrame) -> list[Pen
 
 
 def _place_below_dynamo(stack: Any) -> Place | None:
-    """Return the innermost user line that an operation called while Dynamo traced it."""
+    """Return the innermost user line in the code that an operation called while Dynamo traced the operation."""
     torch: Any = sys.modules["torch"]
     dynamo = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "")
     frames = [] if stack is None else list(stack.summary())
@@ -342,7 +343,7 @@ def _maker_of(symbol: object, frame: TracedFrame) -> tuple[Any, int | None]:
 
 
 def node_of_symbol(name: str, frame: TracedFrame) -> str | None:
-    """Return the node whose result has a number that depends on data, by torch's name of the number: ``u0``."""
+    """Return the name of the node that makes a data-dependent number, given torch's name of the number: ``u0``."""
     symbol = next((each for each in _symbols_in(frame) if str(each) == name), None)
     found = None if symbol is None else _maker_of(symbol, frame)[0]
     return None if found is None else str(found.name)
@@ -356,7 +357,7 @@ def _symbols_in(frame: TracedFrame) -> list[object]:
 def value_in_call(symbol: DataSymbol, frame: TracedFrame) -> int | float | bool | None:
     """Return the value of ``symbol`` in the call being traced; None if it cannot be computed.
 
-    The graph so far runs on the call's own inputs: only for a program that is held.
+    Runs the graph so far on the call's own inputs, so call this only while the program is held.
     """
     if symbol.node is None:
         return None

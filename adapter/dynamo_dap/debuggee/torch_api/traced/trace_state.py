@@ -23,7 +23,7 @@ _PLAIN = (int, float, str, bool, bytes, type(None), tuple, frozenset)
 
 
 def counts_of(tx: Translator) -> dict[str, object]:
-    """Count the parts of a trace: this is cheap, and almost any change shows in a count."""
+    """Count the parts of a trace. This is cheap, and almost every change of a trace changes a count."""
     output = tx.output
     shape_env = output.shape_env
     effects = output.side_effects
@@ -140,7 +140,7 @@ def _state_objects(tx: Translator) -> Iterator[object]:
 
 
 def _code_states() -> Iterator[object]:
-    """Yield the sizes that ``automatic dynamic`` remembers from call to call."""
+    """Yield the objects in which torch remembers sizes from call to call (``automatic_dynamic_shapes``)."""
     module = sys.modules.get("torch._dynamo.pgo")
     states = getattr(module, "_CODE_STATE", None) if module is not None else None
     for state in dict(states or {}).values():
@@ -149,7 +149,7 @@ def _code_states() -> Iterator[object]:
 
 
 def reachable_trackers(tx: Translator) -> Iterator[object]:
-    """Yield every tracker that the trace can reach, and the caches of lazy ones."""
+    """Yield every tracker that the trace can reach, with its mutation type, and with the cache of a lazy one."""
     pending: list[object] = []
     for each in with_callers(tx):
         pending += [each.symbolic_locals, each.stack, each.post_prune_cell_and_freevars]
@@ -160,7 +160,7 @@ def reachable_trackers(tx: Translator) -> Iterator[object]:
 
 
 def reachable_from(pending: list[Any]) -> Iterator[object]:
-    """Yield every tracker reachable from trackers and containers of them, and the caches of lazy ones."""
+    """Yield every tracker reachable from ``pending``, with its mutation type, and with the cache of a lazy one."""
     seen: set[int] = set()
     while pending:
         value = pending.pop()
@@ -216,7 +216,7 @@ class ObjectState:
                     self._copy(inner, levels - 1)
 
     def is_different(self) -> bool:
-        """Return whether an attribute is another object now, or a container holds others."""
+        """Return whether an attribute is another object now, or a container holds other objects."""
         if set(self._dictionary) != set(self._attributes):
             return True
         if any(self._dictionary[name] is not value for name, value in self._attributes.items() if not _is_cache(name)):

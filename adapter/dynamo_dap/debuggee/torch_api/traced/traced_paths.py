@@ -1,4 +1,4 @@
-"""Finds calls that use a compile although it is not valid for them: a guard is missing, or was filtered out.
+"""Finds calls that hit a cache entry that is not valid for them: a guard is missing, or was filtered out.
 
 While a feature uses ``compile_records.NOTED_PATHS``, each compile stores a ``TracedPath``: the operations of its graph,
 before a backend changes them, and the constants that the trace took from the program. A replay of a later call is
@@ -116,7 +116,7 @@ class TracedPaths:
     def note(
         self, code: types.CodeType, compile_id: str, given: Mapping[str, object], output: Output, graph: Graph
     ) -> None:
-        """Note a compile of ``code``, whose ``graph`` the backend gets next; ``given``: its locals."""
+        """Note a compile of ``code``, whose ``graph`` the backend gets next; ``given`` has the locals of the call."""
         key = id(code)
         if key not in self._references:
             self._references[key] = weakref.ref(code, lambda _: self._forget(key))
@@ -138,7 +138,7 @@ class TracedPaths:
     def why_not_valid(self, call: CachedCall, graph: Any = None, *, is_complete: bool = False) -> NotValid | None:
         """Return why the cache entry that ``call`` hit is not valid for the call; None without evidence.
 
-        ``graph`` (``torch.fx.Graph``) is from a finished or a running replay of the call. None is not a proof: a
+        ``graph`` (``torch.fx.Graph``) is from a finished or a running replay of the call. None proves nothing: a
         compile that was not noted is not compared.
         """
         frame = call.frame
@@ -225,7 +225,7 @@ def _flat(value: Any, numbers: Mapping[object, object]) -> Iterator[object]:
 
 
 ORIGINALS = "_dynamo_dap_originals"
-"""The program's tensors whose copies a replay's graph uses, by name."""
+"""The attribute of a replay's module that has the program's tensors by name; the replay's graph uses copies of them."""
 
 
 def _tensors_of(graph: Graph) -> dict[str, Any]:
