@@ -142,7 +142,7 @@ def explained(facts: BreakFacts, dependence: DataDependence | None, inside: Trac
     if dependence is None:
         return facts
     verb = "know" if dependence.is_number else "decide"
-    asked = f"Dynamo must {verb} {dependence.text} while tracing, but the answer depends on data."
+    asked = f"Dynamo has to {verb} {dependence.text} while tracing, but the answer depends on data."
     made = [f"{symbol.text}." for symbol in dependence.symbols]
     known = [f"Known from torch._check: {', '.join(dependence.known)}."] if dependence.known else []
     called = []

@@ -150,7 +150,7 @@ class InputSizes:
         elif position < len(earlier):
             yield SizeReason(names.AUTOMATIC, "the size varied in earlier calls")
         if size in (0, 1):
-            yield SizeReason(names.ZERO_ONE, f"the size is {size}: torch treats 0 and 1 as constants")
+            yield SizeReason(names.ZERO_ONE, f"a size of {size} is a constant: torch specializes 0 and 1")
 
     def _tracked(self) -> list[Any]:
         return list(getattr(self._output, "tracked_fakes", None) or ())
@@ -243,7 +243,7 @@ class InputSizes:
         found = self._why_dynamic(tensor, policy, position, kind)
         reasons = [] if found is None else [found]
         if type(size) is int and size in (0, 1):
-            reasons.append(SizeReason(names.ZERO_ONE, f"the size is {size}: torch treats 0 and 1 as constants"))
+            reasons.append(SizeReason(names.ZERO_ONE, f"a size of {size} is a constant: torch specializes 0 and 1"))
         return reasons
 
     def _why_static(self, source: object, tensor: object, position: int) -> SizeReason | None:
