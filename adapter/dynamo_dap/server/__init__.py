@@ -1,7 +1,7 @@
 """The DAP server: one process between the IDE and the debugged program. Never imports torch.
 
 An asyncio loop on the main thread owns all state. Reader threads (one per connection, ``protocol.connection``) post
-every message to it. Besides these, only the waits for child processes have threads of their own.
+every message to the loop. The only other threads wait for child processes.
 
 Modules, each depending only on those above it::
 

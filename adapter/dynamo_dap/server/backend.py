@@ -26,7 +26,7 @@ OnClosed = Callable[["Backend", "str | None"], None]
 
 
 class Backend:
-    """One backend; receives its messages."""
+    """One backend. Receives the messages of its connection."""
 
     takes_cancel = True
     """Whether it knows ``cancel``."""
@@ -43,7 +43,7 @@ class Backend:
         self._on_closed = on_closed
         self._is_gone = False
         connection.receiver = self
-        if connection.is_closed:  # perhaps before this object received its messages
+        if connection.is_closed:  # it may have closed before this object became its receiver
             asyncio.get_running_loop().call_soon(self.on_closed, None)
 
     def send(self, command: str, arguments: object, on_response: Callable[[Response], None]) -> int:

@@ -49,7 +49,7 @@ class StoppedThreads:
         return self._owners.pop(thread_id, None)
 
     def end_resuming(self, thread_id: int, owner: str | None) -> None:
-        """End such a request when its answer is passed on. ``owner`` is the backend if it still holds the thread."""
+        """End what ``begin_resuming`` began. ``owner`` is the backend if it still holds the thread, or None."""
         if owner is not None:
             self._owners.setdefault(thread_id, owner)
         for action in self._unanswered.pop(thread_id, ()):
@@ -115,7 +115,7 @@ class BackendEvents:
         """By the name of a backend: set when it accepts breakpoints."""
         self.eager_problem: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         """Why debugpy will not connect, as the agent said; None if it will."""
-        self.has_said_terminated = False
+        self.terminated_was_sent = False
         self.count = 0
         """How many events have arrived."""
         self.stopped_threads = StoppedThreads()
@@ -193,8 +193,8 @@ class BackendEvents:
         if not self.is_silent:
             self._client.stops(steps_back=backend.name == AGENT and self._agent_steps_back)
         if stop.reason == "pause" and stop.preserve_focus_hint:
-            # Make debugpy report every pause. Without the report, VS Code selects no frame, shows no variables and
-            # cannot continue.
+            # Remove the hint. With it, VS Code selects no frame at debugpy's pause, shows no variables and cannot
+            # continue.
             stop.preserve_focus_hint = None
             return stop
         return self._breakpoints.translate_stop(backend, event.body)
@@ -215,9 +215,9 @@ class BackendEvents:
         return None if self._owns_end or backend.name == DEBUGPY else event.body
 
     def _terminated(self, backend: Backend, event: Event) -> object:
-        if self._owns_end or self.has_said_terminated or backend.name == DEBUGPY:
+        if self._owns_end or self.terminated_was_sent or backend.name == DEBUGPY:
             return None
-        self.has_said_terminated = True
+        self.terminated_was_sent = True
         return event.body
 
     def _continued(self, backend: Backend, event: Event) -> object:

@@ -158,7 +158,7 @@ class _Known:
 
 
 class BreakpointMemory:
-    """The latest request for each source and kind."""
+    """Keeps the latest request for each command and source."""
 
     def __init__(self) -> None:
         self._remembered: dict[tuple[str, str], Remembered] = {}

@@ -1,7 +1,7 @@
 """Declares the session's capabilities, since ``initialize`` is answered before agent and debugpy exist.
 
-It has constants, and functions that merge them. Requests that are forwarded unchanged are in ``FORWARDED_REQUESTS``.
-Capabilities that the server's handlers declare (``handling``) are added to ``AGENT_CAPABILITIES``.
+It has constants, and functions that merge capabilities. ``FORWARDED_REQUESTS`` has the requests that are forwarded
+unchanged. The server's handlers declare further capabilities (``handling``).
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ EAGER_ARGUMENTS: dict[str, type] = {
     "modules": ModulesArguments,
     "stepInTargets": StepInTargetsArguments,
 }
-"""The types that their arguments must have."""
+"""The types of the arguments of ``EAGER_REQUESTS``."""
 
 FILTER_NAMES = frozenset(
     each.filter for part in (AGENT_CAPABILITIES, EAGER_CAPABILITIES) for each in part.exception_breakpoint_filters or []

@@ -74,7 +74,7 @@ def _inherited_arguments(given: dict[str, object], meeting: ConnectTarget | None
 
 
 def texts_about_ranks(one: Rank, wanted: list[int]) -> list[tuple[str, str]]:
-    """Return messages, with DAP's categories, about program ``one`` of a job in which some ranks are ``wanted``."""
+    """Return messages, with DAP's categories, about a job of which ``one`` is a rank, and only some are ``wanted``."""
     named = ", ".join(map(str, wanted)) or "none"
     texts = [(f'"ranks": of this job these are debugged: {named}; the others run without debugging.', "console")]
     missing = [number for number in wanted if one.of is not None and number >= one.of]
@@ -227,7 +227,7 @@ class _Waiting:
         self._on_closed(self)
 
     def on_request(self, request: Request) -> None:
-        """Ignore it: a child sends no further request."""
+        """Ignore the request: a child sends no further ones."""
 
     def on_event(self, event: Event) -> None:
         """Note the child's report that it no longer waits."""
@@ -241,7 +241,7 @@ class _Waiting:
         self._on_abandoned(f"no session came for it within {seconds:g} s")
 
     def on_invalid_message(self, problem: str) -> None:
-        """Log it."""
+        """Log the problem."""
         _log.error("a child process sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:

@@ -73,9 +73,9 @@ class Client:
         self._information: InitializeRequestArguments | None = None
         self._dialect = Dialect()
         self._follows_compiles = False
-        """Whether it has requested compiles, and so knows the event about new ones."""
+        """Whether the client has requested compiles, and so knows the event about new ones."""
         self._offers_step_back: bool | None = None
-        """The capability reported at stops; None before the first: ``initialize`` announces steps back."""
+        """Whether a stop has allowed steps back; None before the first stop. ``initialize`` announces them."""
 
     def trust(self) -> None:
         """Accept large messages: the client has shown the access token."""
@@ -147,8 +147,8 @@ class Client:
     def stops(self, *, steps_back: bool) -> None:
         """Prepare the client for a stop. Until a stop allows steps back, report whether this one does.
 
-        From then on, VS Code's two buttons for them stay. If they appeared and vanished with each step into a trace and
-        out of it, the other buttons would move under the mouse: a second click on Step Over would continue.
+        From then on, VS Code keeps its two buttons for steps back. If the buttons came and went with each step into and
+        out of a trace, the others would move under the mouse: a second click on Step Over would continue.
         """
         if self._offers_step_back or steps_back is self._offers_step_back:
             return

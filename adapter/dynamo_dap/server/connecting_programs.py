@@ -49,7 +49,7 @@ class ConnectingPrograms:
         """Listen at ``target``; ``given`` are the client's ``attach`` arguments, ``options`` the checked ones.
 
         Raises:
-            StartRefused: the address cannot be listened on.
+            StartRefused: the address is not available, or needs a token.
         """
         token = token_wanted(target)
         where = f"{target.host}:{target.port}"
@@ -246,7 +246,7 @@ class ConnectingPrograms:
         self._client.output(f"{rank} runs without debugging: {problem}.", "important")
 
     def _report_refused(self, host: str) -> None:
-        """Report it once for each address."""
+        """Report a refused connection, once for each address."""
         if host in self._unauthenticated or len(self._unauthenticated) > _MAXIMUM_REPORTED:
             return
         self._unauthenticated.add(host)

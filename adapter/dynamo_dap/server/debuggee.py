@@ -91,9 +91,9 @@ class Debuggee:
         *,
         is_local: bool = True,
     ) -> None:
-        """Use the IDE's ``name``; call ``on_end`` when the program has ended, or is out of reach.
+        """Use ``name`` in the IDE; call ``on_end`` when the program has ended, or is out of reach.
 
-        ``is_local``: it runs on this machine.
+        ``is_local``: the program runs on this machine.
         """
         self.start_method = start_method
         self.process: OwnedProcess | None = None
@@ -180,7 +180,7 @@ class Debuggee:
         """Show the user ``text``."""
         self._client.output(text, category)
 
-    def take_debugpy_over(self, taker: ConnectionTaker, eager: EagerSide) -> None:
+    def take_over_debugpy(self, taker: ConnectionTaker, eager: EagerSide) -> None:
         """Take over debugpy's connection from the server that received it."""
         self._run(taker.wait_for_debugpy(eager.receive))
 
@@ -279,7 +279,7 @@ class Debuggee:
             await self._kill(self.process)
         else:
             for backend in reversed(self.backends):
-                await self._take_leave(backend, kill=kill and backend is self.agent)
+                await self._disconnect(backend, kill=kill and backend is self.agent)
             if self.process is not None:
                 self._is_detached = True
                 self.process.detach()
@@ -290,7 +290,7 @@ class Debuggee:
         if self.children is not None:
             self.children.close()
 
-    async def _take_leave(self, backend: Backend, *, kill: bool) -> None:
+    async def _disconnect(self, backend: Backend, *, kill: bool) -> None:
         arguments = {"terminateDebuggee": kill}
         with contextlib.suppress(RequestFailed, TimeoutError):
             await backend.connection.request("disconnect", arguments, timeout=_DISCONNECT_TIMEOUT)
@@ -342,7 +342,7 @@ class Debuggee:
             if signal_name is not None and not self._is_being_ended:
                 self._report_death(signal_name)
             self._client.exited(exit_code)
-        self._say_terminated()
+        self._report_end()
 
     async def _drain(self, left: asyncio.Event) -> None:
         """Wait until no more data arrives from an ended process."""
@@ -406,7 +406,7 @@ class Debuggee:
 
     @property
     def _was_replaced(self) -> bool:
-        """Return whether the program has replaced itself by another (``exec``), which has its own session."""
+        """Whether the program has replaced itself by another (``exec``), which has its own session."""
         return self.children is not None and self.information.process_id in self.children.known
 
     async def _watch_debugpy(self, eager: EagerSide) -> None:
@@ -438,15 +438,15 @@ class Debuggee:
         self._end_attached()
 
     def _end_attached(self) -> None:
-        if not self._is_being_ended and not self.events.is_silent and not self.events.has_said_terminated:
+        if not self._is_being_ended and not self.events.is_silent and not self.events.terminated_was_sent:
             self._client.output("The program has ended, or closed its connection to the debugger.")
-        self._say_terminated()
+        self._report_end()
 
-    def _say_terminated(self) -> None:
+    def _report_end(self) -> None:
         self.has_ended = True
         self.slow_start.is_over()
-        if not self.events.has_said_terminated and not self.events.is_silent:
-            self.events.has_said_terminated = True
+        if not self.events.terminated_was_sent and not self.events.is_silent:
+            self.events.terminated_was_sent = True
             self._client.event("terminated")
         self._end_was_reported.set()
         self._on_end(self)

@@ -134,10 +134,10 @@ def given_arguments(raw: msgspec.Raw) -> dict[str, object]:
 
 
 def request_for_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
-    """Return the command and arguments of a request to debugpy that carries a ``TENSOR`` request, unknown to debugpy.
+    """Return the command and arguments of a request to debugpy that carries a ``TENSOR`` request.
 
-    Our code in the program answers it (``debuggee.eager.presentation``). debugpy finds the thread by the variables
-    reference of the tensor, or by the frame's id.
+    debugpy does not know ``TENSOR``; our code in the program answers it (``debuggee.eager.presentation``). debugpy
+    finds the thread by the variables reference of the tensor, or by the frame's id.
     """
     wanted = decode(arguments, dict[str, Any], f"arguments of '{TENSOR}'")
     reference = wanted.get("variablesReference") or wanted.get("frameId")
@@ -156,7 +156,7 @@ _NOT_WATCHED = encode_body(
 
 
 def ask_whether_watched(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
-    """Return the request that replaces ``dataBreakpointInfo``, unknown to debugpy, and its arguments."""
+    """Return the request, and its arguments, that replaces ``dataBreakpointInfo``, which debugpy does not know."""
     asked = decode(arguments, DataBreakpointInfoArguments, "arguments of 'dataBreakpointInfo'")
     reference = asked.variables_reference or asked.frame_id
     return "variables", msgspec.Raw(msgspec.json.encode({"variablesReference": reference, WATCHED: asked.name}))
@@ -269,7 +269,7 @@ class EagerSide:
     def _take(self, backend: Backend, event: Event) -> None:
         self._events.take(backend, event)
         if event.event == "terminated":
-            # Its last event. The program ends only after we close the connection, or after debugpy's timeout.
+            # debugpy sends no further event. Close the connection: until then, or its timeout, the program cannot end.
             self.has_terminated = True
             backend.connection.close()
 

@@ -1,9 +1,9 @@
 """Gets an ordinary frame's local variables from debugpy together with its scopes, which saves a round trip.
 
 Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy gets one request for both
-(``LOCALS_ALONG``); the client's second request is answered here. The variables are used once, within a tenth of a
-second. A request that may change a value or resume a thread drops them, and so does its answer. A stop drops them too,
-since other threads of the program have run. Runs on the event loop, one per session.
+(``LOCALS_ALONG``); this module answers the client's second request. The variables are used once, within a tenth of a
+second. A request that may change a value or resume a thread drops them, and so does its answer. Runs on the event loop,
+one per session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds the handler of an IDE's request: the table of handlers, and the decorators that fill it.
 
-Filled while ``server.handlers`` is imported; afterwards read on the loop. There are three kinds of requests:
+The table is filled while ``server.handlers`` is imported, then read on the loop. There are three kinds of requests:
 
 - *handled*: the server answers itself. A handler returns the body (or None), or raises ``RequestRefused``. A coroutine
   function runs as a task that ``cancel`` can end.
@@ -70,8 +70,8 @@ def broadcasts(
 ) -> Callable[[Broadcast[A]], Broadcast[A]]:
     """Register the decorated function, which returns a broadcast's ``Sharing`` or only its ``Merge``.
 
-    It also gets the arguments as received. ``after_end``: the request is also taken after the program's end, without a
-    backend.
+    The function also gets the arguments as received. With ``after_end``, it also serves requests after the program's
+    end, when there is no backend.
     """
 
     def register(function: Broadcast[A]) -> Broadcast[A]:
@@ -120,9 +120,9 @@ def serve(session: Session, request: Request) -> None:
 def _forward(session: Session, request: Request, given: object) -> None:
     """Let a backend answer, and make ranks that stop together follow."""
     rank, thread_id = session.rank, getattr(given, "thread_id", None)
-    does_it = request.command == "pause" or (rank is not None and rank.holds(thread_id))
+    has_effect = request.command == "pause" or (rank is not None and rank.holds(thread_id))
     session.router.forward(request)
-    if rank is not None and does_it:
+    if rank is not None and has_effect:
         rank.goes(request.command, getattr(given, "granularity", None))
 
 

@@ -1,7 +1,7 @@
 """Adapts a DAP connection to the asyncio loop: messages and answers arrive on the loop, in order.
 
-The connection's reader thread only posts to the loop. Methods must be called on the loop's thread, which those that
-send assert. Lives as long as its stream. ``until_any`` waits for one of several things.
+The connection's reader thread only posts to the loop. Methods must be called on the loop's thread; those that send
+assert this. A connection lives as long as its stream.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class HandshakeReceiver:
         _log.debug("%s says '%s' before the handshake", self._who, event.event)
 
     def on_invalid_message(self, problem: str) -> None:
-        """Log it, without a reply: nobody would read one."""
+        """Log the problem, without a reply: nobody would read a reply."""
         _log.warning("%s sent an invalid message before the handshake: %s", self._who, problem)
 
     def on_closed(self, problem: str | None) -> None:

@@ -21,7 +21,7 @@ _PREFIX = "dynamo-dap-"
 _NAME = re.compile(_PREFIX + r"(\d+)-\w+")
 _LONGEST = 60
 _STALE_SECONDS = 3600.0
-"""A younger folder is kept: its server may live in a container, where it has another process id than outside."""
+"""A younger folder is kept: its server may run in a container, whose process ids are different outside."""
 
 
 def make_folder() -> Path:

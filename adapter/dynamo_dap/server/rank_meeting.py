@@ -1,9 +1,9 @@
 """Stops and steps the ranks of a distributed job together (``"stopRanks": "together"``).
 
-The meeting is in the server process of the session that started the job, or attached to its first rank. Each rank's
-session connects, perhaps from another server process. It reports its stops and its user's commands, and the meeting
-makes the other ranks follow. Only the meeting decides, in the order of the reports. Runs on the event loop; lives as
-long as the run of the program. When it closes, the ranks stop and step independently.
+The meeting is in the server process of the session that started the job, or attached to the job's first rank. Each
+rank's session connects to the meeting, perhaps from another server process. The session reports its stops and its
+user's commands, and the meeting makes the other ranks follow. Only the meeting decides, in the order of the reports.
+Runs on the event loop; lives as long as the run of the program. When it closes, the ranks stop and step independently.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class _Member:
             self.on_invalid_message(str(error))
 
     def on_request(self, request: Request) -> None:
-        """Ignore it: a session sends no requests."""
+        """Ignore the request: a session sends none."""
 
     def on_invalid_message(self, problem: str) -> None:
         _log.error("the session of %s sent an invalid message: %s", self.name, problem)

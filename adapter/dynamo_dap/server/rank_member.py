@@ -1,8 +1,8 @@
 """Connects a rank's session to the meeting of ranks that stop together (``rank_meeting``).
 
 Reports the session's stops to the meeting, and carries out the meeting's decisions. Runs on the event loop; lives as
-long as the session's program. The meeting's requests to this session take the same way as the client's, so that the
-client learns which thread resumes.
+long as the session's program. The meeting's requests use the session's router, like the client's; the client gets an
+event for each thread that resumes.
 """
 
 from __future__ import annotations
@@ -166,10 +166,10 @@ class RankMember:
             self.on_invalid_message(str(error))
 
     def on_request(self, request: Request) -> None:
-        """Ignore it: the meeting sends no requests."""
+        """Ignore the request: the meeting sends none."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Log it."""
+        """Log the problem."""
         _log.error("the meeting of the ranks sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:

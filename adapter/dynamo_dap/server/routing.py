@@ -1,7 +1,7 @@
 """Decides which backend gets a request, and tracks requests without an answer.
 
-Runs on the event loop, one per session. Plain callbacks, not tasks, pass answers on. So an answer reaches the client
-before the events that followed it.
+Runs on the event loop, one router per session. Plain callbacks, not tasks, pass answers on. So an answer reaches the
+client before the events that follow the answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _INTO_THE_PAST = frozenset({"restartFrame", "reverseContinue", "stepBack", GO_TO, TIMELINE})
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "reverseContinue", "stepBack"})
 _BEFORE_PAUSE = _RESUMING | {WITHDRAW_PAUSE}
-"""A later ``pause`` waits for the answers to these."""
+"""A later ``pause`` waits for the answers to these requests."""
 _OF_STOPPED_THREADS = _RESUMING | {"stackTrace"}
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
 _EVALUATING = frozenset({"completions", "evaluate", "setExpression", TENSOR})
@@ -63,9 +63,9 @@ class Sharing:
     merge: Merge
     share: Share = _everything
     meanwhile: Callable[[str], object] | None = None
-    """Makes an answer from the reason why the program is suspended; None: such a request is refused."""
-    say_late: Callable[[Any], None] = lambda body: None
-    """Gets the merged answer, once the program has resumed after an answer from ``meanwhile``."""
+    """Makes the answer while the program is suspended, from a text with the reason; None refuses the request."""
+    report_late: Callable[[Any], None] = lambda body: None
+    """Gets the merged answer when the program has resumed, if the client already has the one of ``meanwhile``."""
 
 
 class Router:
@@ -94,7 +94,7 @@ class Router:
         self._locals = EarlyVariables()
 
     def forward(self, request: Request, answer: Answer | None = None) -> None:
-        """Let the owner of ``request`` answer it: to the client, or to ``answer`` if the server itself asks."""
+        """Send ``request`` to the backend that owns it. The client gets the answer, or ``answer`` if it is given."""
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
         self._refuse_in_python(request, backend, references)
@@ -135,7 +135,7 @@ class Router:
         self._order.send(request, send)
 
     def _answers_itself(self, request: Request, backend: Backend) -> bool:
-        """Answer without ``backend`` if it need not or cannot answer; return whether that happened."""
+        """Answer the client if ``backend`` is not needed or the program is suspended; return whether that happened."""
         known = self._known(request, backend)
         if known is None:
             return self._answers_while_suspended(request)
@@ -210,7 +210,7 @@ class Router:
         """Answer from known facts if the program is suspended; return whether that happened.
 
         Raises:
-            RequestRefused: it is suspended, and the answer is unknown.
+            RequestRefused: the program is suspended, and the answer is unknown.
         """
         if not self._suspension.is_seen_at_once():
             return False
@@ -221,7 +221,7 @@ class Router:
         return True
 
     def _expect(self, request: Request) -> None:
-        """Note that the client waits for an answer to ``request``. If none comes, check why."""
+        """Note that the client waits for an answer to ``request``; if none comes, check whether the program can run."""
         self._asked[request.seq] = request
         if self._next_check is None:
             self._next_check = asyncio.get_running_loop().call_later(POLL_SECONDS, self._check_unanswered)
@@ -235,7 +235,7 @@ class Router:
             self._next_check = asyncio.get_running_loop().call_later(POLL_SECONDS, self._check_unanswered)
 
     def _answer_for_program(self, request: Request) -> None:
-        """Answer a request that reached the program, which cannot answer now; later drop the program's own answer."""
+        """Answer a request that was sent to the suspended program; the program's own answer is dropped later."""
         del self._asked[request.seq]
         known = self._suspension.known(request)
         if request.command in _RESUMING:
@@ -311,7 +311,7 @@ class Router:
                 self._client.refuse(request, RequestRefused(ErrorId.INTERNAL, text))
             return
         if is_late:
-            sharing.say_late(body)
+            sharing.report_late(body)
         else:
             if request.command == "threads":
                 self._suspension.keep(request, encode_body(body))
@@ -321,7 +321,7 @@ class Router:
 class _Order:
     """Delays a pause until the requests in ``_BEFORE_PAUSE`` that came before it are answered.
 
-    Otherwise a backend could get the pause while the thread is still held, and ignore it.
+    Otherwise a backend could get the pause while the thread is still held, and ignore the pause.
     """
 
     def __init__(self) -> None:
@@ -407,9 +407,9 @@ _MOST_LINES = 6
 
 
 def _shortest_first(body: ExceptionInfoResponseBody) -> ExceptionInfoResponseBody:
-    """Leave the first lines of a long description, such as torch's of a failed compile.
+    """Keep only the first lines of a long description, such as torch's text of a failed compile.
 
-    debugpy ends the stack trace with the whole, and VS Code shows the stack trace below the description.
+    debugpy's stack trace ends with the whole description, and VS Code shows the stack trace below.
     """
     lines = [line for line in (body.description or "").splitlines() if line.strip()]
     if len(lines) <= _MOST_LINES:

@@ -1,6 +1,7 @@
 """Manages one IDE connection: its phases, its program, and its end.
 
-Runs on the event loop; lives as long as the connection. Several may exist at once (over TCP); they share nothing.
+Runs on the event loop; lives as long as the connection. Several sessions may exist at once (over TCP); they share
+nothing.
 The connection to the IDE calls its ``on_...`` methods. A request whose handler is a coroutine runs as a task.
 """
 
@@ -305,7 +306,7 @@ class Session:
     # -- the IDE's connection --------------------------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
-        """Ignore it: DAP clients send no events."""
+        """Ignore the event: DAP clients send none."""
 
     def on_invalid_message(self, problem: str) -> None:
         """Report the problem of an invalid message, and continue."""

@@ -92,7 +92,7 @@ async def attach(
     else:
         debuggee.slow_start.waits_for("connecting to the program")
         connected = await _connect(target)
-        # Read it only now: a starting program writes its token before it accepts connections.
+        # Read the token file only now: a starting program writes its token before it accepts connections.
         token = token or read_token_file(target.host, target.port)
         if token is not None:
             await _connect_to_agent(debuggee, target, connected, token, options.launch_timeout)
@@ -157,7 +157,7 @@ async def _take_program_over(
     if eager is None:
         taker.close()
         return
-    debuggee.take_debugpy_over(taker, eager)
+    debuggee.take_over_debugpy(taker, eager)
     debuggee.expect_children(options, given)
 
 

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _TERMINAL = 0
 _IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTTOU)
-"""Keyboard signals, which are for the program, and SIGTTOU: without the terminal we are in the background."""
+"""Keyboard signals, which are for the program, and SIGTTOU, which a background process gets at terminal changes."""
 _PASSED_ON = (signal.SIGHUP, signal.SIGTERM)
-"""Signals at the end of the terminal or the session. They are passed on, and the program's end is still reported."""
+"""Signals at the end of the terminal or the session. The program gets them, and its end is still reported."""
 _ANSWER_TIMEOUT = 10.0
 
 
 def main() -> int:
-    """Do the job and return the program's exit code, as a shell would give it."""
+    """Run the job's program and return its exit code, as a shell would."""
     if len(sys.argv) != 2:
         print("usage: supervisor.py JOB (the debug server runs this)", file=sys.stderr)  # noqa: T201  (the terminal is the only place for it)
         return 2
@@ -91,7 +91,7 @@ def _wait(program: subprocess.Popen[bytes]) -> int:
     while True:
         _, status = os.waitpid(program.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
-            # After Ctrl-Z no shell could resume it in the foreground, so resume it.
+            # No shell could resume the program in the foreground after Ctrl-Z, so resume it here.
             if os.WSTOPSIG(status) == signal.SIGTSTP:
                 os.killpg(program.pid, signal.SIGCONT)
             continue

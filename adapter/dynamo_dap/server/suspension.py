@@ -26,7 +26,7 @@ _PS_SECONDS = 2.0
 
 
 class Suspension:
-    """The known facts about a program that a signal has suspended."""
+    """Checks whether a signal has suspended the program, and keeps the program's answers."""
 
     def __init__(self, process_id: Callable[[], int | None], changes: Callable[[], int]) -> None:
         """Watch a process. ``process_id`` returns its id, or None if it runs on another machine.
@@ -40,7 +40,7 @@ class Suspension:
         self._threads: msgspec.Raw | None = None
 
     def is_seen_at_once(self) -> bool:
-        """Return whether the program is suspended. False where a check on each request would be too expensive."""
+        """Return whether the program is suspended; False on systems where a check for each request is too expensive."""
         return _HAS_PROC and self.is_suspended()
 
     def is_suspended(self) -> bool:

@@ -40,7 +40,7 @@ async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socke
             await asyncio.sleep(_RETRY_INTERVAL)
             continue
         yield connected
-        # Let the loop read accepted connections. While more connections wait, ``accept`` itself never yields to it.
+        # Let the loop read accepted connections. ``sock_accept`` does not yield to it while more connections wait.
         await asyncio.sleep(0)
 
 
@@ -71,14 +71,14 @@ class UnauthenticatedConnections:
         _all()[cut_off] = self
 
     def forget(self, cut_off: _CutOff) -> None:
-        """Remove the connection with that ``cut_off``. Harmless if it is removed already."""
+        """Remove the connection of ``cut_off``, unless it is removed already."""
         timer = self._waiting.pop(cut_off, None)
         if timer is not None:
             timer.cancel()
             _all().pop(cut_off, None)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all unauthenticated connections of this port."""
         for cut_off in list(self._waiting):
             self._cut_off(cut_off)
 

@@ -66,12 +66,14 @@ class BackwardMismatches:
             kept = KeptBackward.of(call, cached_call, comparison.graph, states)
             ended_call = dataclasses.replace(self._passes.as_ended(cached_call), memory=call.kept.memory)
             expected = _Expected(ended_call, kept)
-            returned = ReturnedGradients(outputs_of(call), call.inputs, lambda ended: self._came_back(expected, ended))
+            returned = ReturnedGradients(
+                outputs_of(call), call.inputs, lambda ended: self._compare_pass(expected, ended)
+            )
             kept.included, kept.shares = returned.included, returned.shares
         except NoRealValue as problem:
             self._report_once(cached_call, problem)
 
-    def _came_back(self, expected: _Expected, ended: BackwardPass) -> None:
+    def _compare_pass(self, expected: _Expected, ended: BackwardPass) -> None:
         """Compare a finished backward pass. Raise nothing: autograd would pass the exception to the program."""
         if self._host.is_holding or MISMATCH not in self._host.breakpoints.exception_filters:
             return

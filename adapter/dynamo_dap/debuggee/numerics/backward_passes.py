@@ -275,11 +275,11 @@ class BackwardPasses:
             arrived = any(each is not None for each in gradients)
             if not arrived or self._host.is_holding or not self.are_wanted() or any(map(is_fake_tensor, gradients)):
                 return
-            self._come_back(kept, gradients)
+            self._stop_with_gradients(kept, gradients)
         except Exception as problem:  # noqa: BLE001  (autograd would raise it in the program)
             self._report_failure(kept.call, problem)
 
-    def _come_back(self, kept: KeptCall, gradients: Gradients) -> None:
+    def _stop_with_gradients(self, kept: KeptCall, gradients: Gradients) -> None:
         if kept.dropped is not None:
             raise NoRealValue(kept.dropped)
         if not self._may_stop_in(kept):
@@ -319,9 +319,9 @@ class BackwardPasses:
                     reported[visit.place] = "the differentiated outputs do not depend on it"
         if after is None:
             for (path, line), reason in reported.items():
-                self._say_why_not(kept, f"{os.path.basename(path)}:{line}", reason)
+                self._report_no_gradient(kept, f"{os.path.basename(path)}:{line}", reason)
 
-    def _say_why_not(self, kept: KeptCall, place: str, reason: str) -> None:
+    def _report_no_gradient(self, kept: KeptCall, place: str, reason: str) -> None:
         """Report a breakpoint whose line got no gradient in the backward pass."""
         if (place, reason) not in self._reported:
             self._reported.add((place, reason))

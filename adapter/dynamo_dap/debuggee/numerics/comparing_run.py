@@ -202,7 +202,7 @@ class ComparingRun(CallObserver, CompileObserver):
             return body_of_missing_exception(call, cached_call, found)
         if isinstance(comparison, NotValid):
             return _body_of_invalid(call, cached_call, comparison)
-        comparison.look_at_nodes()
+        comparison.compare_nodes()
         fault, missing = find_fault(call, cached_call, comparison)
         if fault is None and reused is not None:
             fault = fault_of_memory(reused, comparison)
@@ -222,7 +222,7 @@ class ComparingRun(CallObserver, CompileObserver):
                 raise NoRealValue("backward passes are compiled (compiled autograd)")
             DIFFERENTIATING.require()
             kept = KeptBackward.of(call, cached_call, comparison.graph, [*switches(), *call.kept.random])
-            returned = ReturnedGradients(outputs_of(call), call.inputs, lambda ended: self._came_back(kept, ended))
+            returned = ReturnedGradients(outputs_of(call), call.inputs, lambda ended: self._compare_pass(kept, ended))
             kept.included, kept.shares = returned.included, returned.shares
             code = call.frame.f_code
             known, awaited = self._awaited.get(id(code), (None, None))
@@ -234,7 +234,7 @@ class ComparingRun(CallObserver, CompileObserver):
             body.not_compared = [each for each in body.not_compared if each != GRADIENTS]
             body.not_compared.append(f"{GRADIENTS}: {problem}")
 
-    def _came_back(self, kept: KeptBackward, ended: BackwardPass) -> None:
+    def _compare_pass(self, kept: KeptBackward, ended: BackwardPass) -> None:
         """Compare a backward pass that has run through a call, and write the result."""
         kept.passes += 1
         if kept.passes > _MAXIMUM_PASSES:

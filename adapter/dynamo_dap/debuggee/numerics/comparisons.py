@@ -338,7 +338,7 @@ class Comparison:
         none = Difference(0.0, 0.0, True)
         return max(self.of_outputs, key=lambda each: (not each.is_same, each.largest), default=none)
 
-    def look_at_nodes(self) -> None:
+    def compare_nodes(self) -> None:
         """Compile the graph again with each operation's result as an output, and fill ``by_node``.
 
         Raises:
@@ -388,7 +388,7 @@ class Comparison:
             Exception: whatever the backend raises.
         """
         if not self.by_node:
-            self.look_at_nodes()
+            self.compare_nodes()
         known = zip(self.by_node.items(), self._values, strict=True)
         found = next(((node, how, value) for (node, how), value in known if not how.is_same), None)
         found = found or self._first_of_prefixes(list(self.by_node)) or self._first_with_gradients()
@@ -457,7 +457,7 @@ class Comparison:
         if writer is None:
             return None
         if not self.by_node:
-            self.look_at_nodes()
+            self.compare_nodes()
         needed: set[object] = set()
         for node in reversed(self.graph.nodes):
             if node is writer or node in needed:

@@ -1,7 +1,7 @@
 """Finds a program's processes outside the server's process groups: the ranks that a launcher started.
 
-torchrun lets each rank lead its own session, and cannot end the ranks when it is killed. Read from ``/proc``; without
-that, none are found. Runs on the event loop.
+torchrun lets each rank lead its own session, and cannot end the ranks when it is killed. Reads ``/proc``; on systems
+without it, no process is found. Runs on the event loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _RANK = b"LOCAL_RANK="
 
 
 def ranks_below(process_id: int | None, known: Collection[int]) -> list[int]:
-    """Return the processes below ``process_id`` that are ``known`` to run the program too, or are ranks of a job.
+    """Return the descendants of ``process_id`` that are in ``known``, or are ranks of a job.
 
-    Processes with another parent by now, such as daemons, are left out.
+    Descendants that have got another parent, such as daemons, are not found.
     """
     if process_id is None:
         return []

@@ -1,6 +1,6 @@
-"""Passes a program's connections from the server process that received them to the one with its session.
+"""Passes a program's connections from the server process that received them to the one with the program's session.
 
-The socket itself is sent over a local socket, in a folder that only its user can enter. The session then no longer
+The socket itself is sent over a local socket, in a folder that only the user can enter. The session then no longer
 depends on the first process. The giver runs on its loop as long as its session; the taker runs while its program
 starts.
 """
@@ -36,7 +36,7 @@ class _Claim(msgspec.Struct):
 
     token: str
     debugpy_token: str | None = None
-    """The token of the program's debugpy, which connects to the same address; None if it is not wanted."""
+    """The token of the program's debugpy, which connects to the same address; None if debugpy is not wanted."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from dynamo_dap.server.unauthenticated import UnauthenticatedConnections, connec
 _log = logging.getLogger(__name__)
 
 OnAccepted = Callable[[LoopConnection, msgspec.Raw], None]
-"""Gets a new connection, to set its receiver before anything else arrives, and its request's arguments."""
+"""Gets a new connection and the arguments of its first request; sets the receiver before the next message arrives."""
 
 
 class Listener:
@@ -194,7 +194,7 @@ class DebugpyListener(Listener):
 
     def receive(self, connected: socket.socket) -> None:
         """Ask the connection for its token."""
-        # Only log messages before the handshake: they are about pydevd's own start.
+        # Messages before the handshake are only logged: they are about pydevd's own start.
         stream = SocketStream(connected)
         self._begin_handshake(LoopConnection(stream, "debugpy", HandshakeReceiver("debugpy"), is_trusted=False))
 

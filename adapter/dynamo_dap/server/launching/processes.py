@@ -62,7 +62,7 @@ def death_by_signal(exit_code: int) -> str | None:
 
 _CHUNK_BYTES = 64 * 1024
 _DRAIN_CHUNKS = 32
-"""More than a pipe holds. The limit ends the reading if a descendant never stops writing."""
+"""The most chunks to read at the end: more than a pipe holds, but finite if a descendant never stops writing."""
 _REMEMBERED_CHARACTERS = 4000
 
 
@@ -105,7 +105,7 @@ class OutputPump:
     def drain(self) -> None:
         """Pass on everything in the pipe and stop reading.
 
-        After the end of the process that is its whole output, even if another process still holds the pipe.
+        Call it after the process's end: the pipe then has its whole output, even if another process holds the pipe.
         """
         for _ in range(_DRAIN_CHUNKS):
             if not self._is_reading or not self._read_chunk():
@@ -314,7 +314,7 @@ class ChildProcess:
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[IO[bytes] | int]:
-    """Open the input of a program. Only a file: opening a pipe would wait for a writer."""
+    """Open the input of a program. It must be a file: opening a pipe would wait for a writer."""
     if path is None:
         yield subprocess.DEVNULL
         return

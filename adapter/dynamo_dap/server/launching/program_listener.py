@@ -32,12 +32,12 @@ class IncomingProgram:
         self._connected = connected
 
     async def accept(self, body: object = None) -> socket.socket:
-        """Accept it, and return its socket to the caller. Raises ``OSError`` if the other end has closed it."""
+        """Accept the connection and return its socket. Raises ``OSError`` if the other end has closed it."""
         await asyncio.get_running_loop().sock_sendall(self._connected, acceptance(self.request, body))
         return self._connected
 
     async def refuse(self, text: str) -> None:
-        """Answer with a refusal, and close it."""
+        """Answer with a refusal, and close the connection."""
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._connected, refusal(self.request, text))
         self._connected.close()

@@ -120,7 +120,7 @@ class TerminalProcess:
             self._end(decode(event.body, ExitedEventBody, "exited event").exit_code)
 
     def on_invalid_message(self, problem: str) -> None:
-        """Log it."""
+        """Log the problem."""
         _log.error("the supervisor sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:
@@ -143,7 +143,7 @@ class TerminalProcess:
 
 
 def _write_job(what: TerminalCommand, address: str, token: str) -> Path:
-    """Write the supervisor's job to a file that only the user can read: everyone can see a command line."""
+    """Write the supervisor's job to a file that only the user can read: other users could see a command line."""
     job = {
         "address": address,
         "token": token,
