@@ -48,8 +48,8 @@ class Stop(BaseModel):
     function: str | None = Field(None, description="Instead of a line: stop where a function of this name begins.")
     mode: str | None = Field(
         None,
-        description=f"When: {', '.join(BREAKPOINT_MODES)}. Without a mode: wherever the line is next executed, in a "
-        "trace, a replayed call, or ordinary Python.",
+        description=f"When to stop: {', '.join(BREAKPOINT_MODES)}. Without a mode: wherever the line is next executed, "
+        "in a trace, a replayed call, or ordinary Python.",
     )
     condition: str | None = Field(None, description="Stop only where this Python expression is true.")
     hit: str | None = Field(None, description="Stop only at these hits: `3`, `>= 3`, `% 2`.")

@@ -96,7 +96,7 @@ class Questions:
             return _record_answer(where)
         path = self._workspace.existing(trace_log, where)
         if not await asyncio.to_thread(is_trace, path):
-            raise ToolError(f"{path} is not a trace log of torch, and has none")
+            raise ToolError(f"{path} is not a trace log of torch, and not a folder with one")
         # A log may have gigabytes, so it is read on a worker thread.
         return await asyncio.to_thread(_record_answer, where, path)
 
@@ -225,7 +225,7 @@ class Questions:
         check: Annotated[
             str,
             Field(
-                description="What counts as a correct run: `exit` (exit status 0), `output` (it prints what it prints "
+                description="What counts as a correct run: `exit` (exit status 0), `output` (the same output as "
                 "uncompiled), or a Python expression that is true in the program's module at its end."
             ),
         ] = "exit",

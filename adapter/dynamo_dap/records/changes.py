@@ -341,7 +341,9 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
             advice = "the calls pass different keyword arguments, and each set is compiled separately: always pass all"
         return _Read(subject, subject, then or length or None, now, advice)
     if "grad_mode" in expression.lower():
-        advice = "with and without gradients, it is compiled once each; no_grad() holds in its own thread only"
+        advice = (
+            "it is compiled separately with and without gradients, once each; no_grad() holds in its own thread only"
+        )
         return _Read(_GRAD_MODE, _GRAD_MODE, then, now, advice)
     return _read_comparison(failure, expression, then, now)
 

@@ -22,7 +22,7 @@ def about_constant(compiles: Sequence[Compile], expression: str, place: Place | 
     parameter = parameter_that_fixes(compiles, expression)
     if parameter is not None:
         text = (
-            f"{where} needs it equal to a size of {parameter}, a parameter whose sizes change, too: "
+            f"{where} needs it equal to a size of {parameter}, a parameter whose sizes change as well: "
             f"torch makes sizes of parameters constant unless {DYNAMIC_PARAMETERS.text}"
         )
         return text, [DYNAMIC_PARAMETERS]

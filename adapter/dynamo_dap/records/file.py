@@ -84,7 +84,7 @@ class RecordReader:
         """Read new lines; return whether there were any. The next call reads an incomplete last line.
 
         Raises:
-            UnreadableRecord: it is not a record, or one of a newer version of the format.
+            UnreadableRecord: the file is not a record, or has a newer version of the format.
         """
         try:
             with open_regular(self.path) as file:
@@ -129,7 +129,7 @@ def read_record(path: Path) -> Record:
     """Return the record in a file, without an incomplete last line.
 
     Raises:
-        UnreadableRecord: it is not a record, or one of a newer version of the format.
+        UnreadableRecord: the file is not a record, or has a newer version of the format.
     """
     reader = RecordReader(path)
     if not reader.read():
@@ -149,7 +149,7 @@ def program_of(path: Path) -> Started:
 
     Raises:
         UnfinishedRecord: the program may still be writing it.
-        UnreadableRecord: it is not a record, or one of a newer version of the format.
+        UnreadableRecord: the file is not a record, or has a newer version of the format.
     """
     try:
         with open_regular(path) as file:

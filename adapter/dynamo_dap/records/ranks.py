@@ -97,7 +97,7 @@ def records_of_ranks(file: Path) -> dict[int, Record]:
     """Return the newest record of each rank of the job that ``file`` belongs to.
 
     Raises:
-        UnreadableRecord: it is not the record of a rank.
+        UnreadableRecord: the file is not the record of a rank.
     """
     return {number: read_record(path) for number, path in sorted(files_of_ranks(file).items())}
 
@@ -106,7 +106,7 @@ def files_of_ranks(file: Path) -> dict[int, Path]:
     """Return the newest record file of each rank of the job that ``file`` belongs to.
 
     Raises:
-        UnreadableRecord: it is not the record of a rank.
+        UnreadableRecord: the file is not the record of a rank.
     """
     one = program_of(file)
     if one.rank is None:

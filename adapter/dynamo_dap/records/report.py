@@ -250,7 +250,7 @@ def write_page(
     For ``part`` and ``reloads`` see ``html_report``.
 
     Raises:
-        UnreadableRecord: it cannot be written.
+        UnreadableRecord: the page cannot be written.
     """
     if file.name in ("", ".."):
         file = file.resolve()
@@ -283,7 +283,7 @@ def write_beginning(reading: Reading, file: Path) -> Path:
     """Write the page on the part that has been read, which reloads until another page replaces it; return its path.
 
     Raises:
-        UnreadableRecord: it cannot be written.
+        UnreadableRecord: the page cannot be written.
     """
     part = f"This page is about {reading.progress()} so far. It reloads until the whole log has been read."
     return write_page(reading.record, file, part=part, reloads=True)
@@ -293,7 +293,7 @@ def write_stopped(reading: Reading, file: Path) -> None:
     """Replace the page of ``write_beginning`` after reading was stopped: that page would reload forever.
 
     Raises:
-        UnreadableRecord: it cannot be written.
+        UnreadableRecord: the page cannot be written.
     """
     part = f"This page is about {reading.progress()}: then the reading was stopped."
     write_page(reading.record, file, part=part)
