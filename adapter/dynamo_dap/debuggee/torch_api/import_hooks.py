@@ -144,7 +144,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
 
 
 def _as_part_of_imports(function: F) -> F:
-    """Leave ``function`` out of the tracebacks of failing imports, with the interpreter's frames around it."""
+    """Leave ``function`` out of tracebacks of failing imports, as Python leaves out its own frames around it."""
     assert isinstance(function, types.FunctionType)
     function.__code__ = function.__code__.replace(co_filename=_IMPORTLIB)
     return function
@@ -161,7 +161,7 @@ class _ReportingLoader(importlib.abc.Loader):
         self._imported = imported
 
     def __getattr__(self, name: str) -> object:
-        # Libraries that can work without torch read its spec first, and ask the loader for its own attributes.
+        # Libraries with optional support for torch read its spec first, and then attributes of the original loader.
         return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:

@@ -1,8 +1,8 @@
 """Reports compiled calls that raise, without a frame of ours in the program's traceback.
 
-Torch restores a setting when a compiled call ends; a hook of that function inspects the exception on its way out. The
-graph is not run again: the traceback has the frame of the graph, or of the backend's code, that raised. For a backward
-pass the hook is at the return of the autograd engine. Runs on the thread that makes the call.
+When a compiled call ends, torch calls a function that restores a setting. A hook of that function reads the exception.
+The graph is not run again: the traceback has the frame of the graph, or of the backend's code, that raised. For a
+backward pass the hook is at the return of the autograd engine. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations

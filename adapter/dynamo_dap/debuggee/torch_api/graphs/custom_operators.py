@@ -30,7 +30,7 @@ Promised = Sequence["_Result | None"]
 class _Result:
     dtype: str
     shape: tuple[object, ...]
-    """None for sizes that depend on data."""
+    """The sizes; None for a size that depends on data."""
     strides: tuple[object, ...]
 
     def holds_for(self, other: _Result) -> bool:
@@ -86,7 +86,7 @@ class CheckedCalls:
         """Compare with ``promised``, the results of fake kernels, by node."""
         self._promised = promised
         self.faults: dict[Node, OperatorFault] = {}
-        """By node, in the order of the graph."""
+        """Broken declarations by node, in the order of the graph."""
 
     def __call__(self, node: Node, function: Any, args: Any, kwargs: Any) -> object:
         """Call ``function`` for ``node``."""

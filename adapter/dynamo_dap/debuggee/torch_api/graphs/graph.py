@@ -1,6 +1,6 @@
 """Reads the FX graph so far: nodes, and the user's lines that made them.
 
-It changes nothing. Runs on the tracing thread.
+Reading changes nothing. Runs on the tracing thread.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Keeps a trace's graph beyond the trace: later calls of the same cache entry run it.
 
-The entry's guards hold for each of its calls, so the graph computes their values as well, from inputs found by their
-sources, as the compiled code finds them. Nothing of the traced call is kept alive, except the functions that the graph
-calls. Written on the tracing thread, run on whichever thread makes a later call; lives as long as the facts about the
-cache entry.
+The entry's guards hold for each of its calls, so the graph also computes the values of these calls. The inputs are
+found by their sources, as the compiled code finds them. Nothing of the traced call is kept alive, except the functions
+that the graph calls. Written on the tracing thread, run on whichever thread makes a later call; lives as long as the
+facts about the cache entry.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class SavedGraph:
         self.wanted: set[object] = set()
         """Nodes whose values later calls need."""
         self.sources: dict[object, types.CodeType | None] = {}
-        """By placeholder; None if it has no expression."""
+        """By placeholder, the expression of its source; None if it has none."""
         self.names: dict[object, str] = {}
-        """By placeholder, as the user wrote it."""
+        """By placeholder, the input as the user writes it."""
         self.attributes: dict[str, object] = {}
         """By target: subgraphs, and weak references to the program's objects."""
         self.written: set[Node] = set()

@@ -41,7 +41,7 @@ class TensorFacts(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Describes the tensor: ``Tensor f32[3, 4] cpu requires_grad``."""
+        """The tensor in words: ``Tensor f32[3, 4] cpu requires_grad``."""
         parts = [f"{self.kind} {abbreviated(self.dtype)}[{', '.join(self.shape)}]", self.device]
         if self.layout != "torch.strided":
             parts.append(self.layout.removeprefix("torch."))
@@ -137,7 +137,7 @@ def is_fake_tensor(value: object) -> TypeGuard[Tensor]:
 FAKE_ATTRIBUTES = frozenset(
     {"fake_mode", "fake_device", "constant", "real_tensor", "pytype", "dispatch_keys", "_is_param"}
 )
-"""What a FakeTensor stores for torch's own use."""
+"""Attributes that a FakeTensor stores for torch's own use."""
 
 
 def is_fake(tensor: Tensor) -> bool:
@@ -162,7 +162,7 @@ _DEEPEST_WRAPPING = 32
 def unwrapped(tensor: Any) -> Any:
     """Return the tensor with data inside a wrapper of ``torch.func`` or of functionalization, else ``tensor``.
 
-    The inner tensor of ``vmap`` has the mapped dimension, too. That of functionalization lacks writes that are pending.
+    The inner tensor of ``vmap`` also has the mapped dimension. That of functionalization lacks the pending writes.
     """
     if UNWRAPPING.problem is not None:
         return tensor

@@ -109,7 +109,7 @@ class DataDependence(NamedTuple):
 
 
 NUMBER_HINT = (
-    "the line needs the number itself, as range() does: pass it as an int, so that torch compiles once per value; "
+    "the line needs the number itself, as range() does: give it as an int, so that torch compiles once per value; "
     "or write the loop as one operation or as torch.while_loop"
 )
 

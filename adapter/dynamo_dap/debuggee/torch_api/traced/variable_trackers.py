@@ -29,13 +29,13 @@ def is_tracker(value: object) -> bool:
 
 
 def fields_of(tracker: object) -> dict[str, Any]:
-    """Return the tracker's own fields. It is not a copy: do not change it."""
+    """Return the tracker's own fields, not a copy: do not change the dictionary."""
     fields: dict[str, object] = _dictionary(tracker, "__dict__")
     return fields
 
 
 def field(tracker: object, name: str, default: object = None) -> Any:
-    """Return one field of the tracker, ``default`` when this version has none of the name."""
+    """Return one field of the tracker, or ``default`` if this version of torch has no such field."""
     return fields_of(tracker).get(name, default)
 
 
@@ -123,7 +123,7 @@ def _place_of(frame: Any) -> Place:
 def created_at(tracker: object) -> Place | None:
     """Return the place of the instruction that made the tracker, if this torch version notes it.
 
-    NULL on the value stack is a mark, not a value: it has none.
+    NULL on the value stack is a marker, not a value, and has no place.
     """
     place = fields_of(tracker).get("source_location")
     if place is None or type(tracker).__name__ == "NullVariable":
@@ -143,7 +143,7 @@ def mutation_state(tracker: object) -> str:
 
 
 def is_modified(tracker: object) -> bool:
-    """Return whether this is a container that existed before and was modified, or such an object."""
+    """Return whether the traced code modified a container, or an object with one, that existed before the trace."""
     own = fields_of(tracker)
     base = own.get("_base_vt")
     of_base = None if base is None else fields_of(base).get("mutation_type")
@@ -166,7 +166,7 @@ def node_of(tracker: object) -> Any:
 def class_of(tracker: object) -> type | None:
     """Return the value's class in traced code; None if Dynamo does not know it yet.
 
-    Other trackers would have to make the value to find its class, so they are not read.
+    Trackers whose class can be found only by making the value are not read.
     """
     base = sys.modules["torch._dynamo.variables.base"].VariableTracker
     asked: Any = getattr(type(tracker), "python_type", None)
