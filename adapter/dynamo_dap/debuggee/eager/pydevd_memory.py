@@ -9,7 +9,6 @@ and older, pydevd caches the decision for a copy of generated code; the copy is 
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
 import sys
 import threading
@@ -53,18 +52,26 @@ class Copies:
 
 
 class _MonitoredCode(dict[types.CodeType, Any]):
-    """pydevd's cache of facts about each monitored code object, which does not store generated code."""
+    """pydevd's cache of facts about each monitored code object; all generated code has those of ``_skipped``.
 
-    def __init__(self, known: dict[types.CodeType, object], lines: dict[types.CodeType, object]) -> None:
-        """Begin with ``known``. pydevd adds a code object to ``lines`` before it adds the code object here."""
-        super().__init__(known)
-        self._lines = lines
+    pydevd would otherwise find the frame of generated code by its depth, which is wrong for the caller of a function
+    that returns during a step: an assertion fails and ends the program.
+    """
 
-    def __setitem__(self, code: types.CodeType, value: object) -> None:
+    def __init__(self, monitoring: Any) -> None:
+        """Begin with the facts of ``monitoring``, pydevd's module."""
+        super().__init__(monitoring._code_to_func_code_info_cache)
+        self._find = monitoring._get_func_code_info
+
+    def get(self, code: types.CodeType, default: Any = None) -> Any:
+        """Return the facts about ``code``. pydevd computes them again after each change of breakpoints."""
         if is_generated(code.co_filename):
-            self._lines.pop(code, None)
-        else:
-            super().__setitem__(code, value)
+            return self._find(_skipped.__code__, types.SimpleNamespace(f_code=_skipped.__code__))
+        return super().get(code, default)
+
+
+def _skipped() -> None:
+    """Represent generated code, whose file is never traced."""
 
 
 def _forget_monitored_code() -> None:
@@ -74,10 +81,8 @@ def _forget_monitored_code() -> None:
         AttributeError: this version of debugpy is unknown.
     """
     monitoring = _monitoring()
-    known = monitoring._code_to_func_code_info_cache
-    if isinstance(known, _MonitoredCode):
-        return
-    monitoring._code_to_func_code_info_cache = _MonitoredCode(known, _lines_known_to(monitoring))
+    if not isinstance(monitoring._code_to_func_code_info_cache, _MonitoredCode):
+        monitoring._code_to_func_code_info_cache = _MonitoredCode(monitoring)
 
 
 def _monitoring() -> Any:
@@ -86,33 +91,6 @@ def _monitoring() -> Any:
         if name.startswith(_MONITORING) and hasattr(module, "_code_to_func_code_info_cache"):
             return module
     raise AttributeError("monitored code is not remembered where it is expected")
-
-
-def _lines_known_to(monitoring: Any) -> dict[types.CodeType, object]:
-    """Return pydevd's dictionary of the lines of code objects. Only the default argument of a C function refers to it.
-
-    So find it by a code object that is one of its keys.
-    """
-    code = next(iter(monitoring._code_to_func_code_info_cache), None)
-    if code is None:  # there has been no session yet
-        code = _note_example(monitoring)
-    for found in gc.get_referrers(code):
-        if type(found) is dict and type(found.get(code)).__name__ == "_CodeLineInfo":
-            return found
-    raise AttributeError("the lines of monitored code are not where they are expected")
-
-
-def _note_example(monitoring: Any) -> types.CodeType:
-    code = _note_example.__code__
-    asked = types.SimpleNamespace(mtime=0, get_cache_file_type=dict[Any, Any], get_file_type=lambda *_: _LIBRARY_FILE)
-    holder = monitoring.GlobalDebuggerHolder
-    before, holder.global_dbg = holder.global_dbg, asked
-    try:
-        monitoring._get_func_code_info(code, types.SimpleNamespace(f_code=code))
-    finally:
-        holder.global_dbg = before
-    monitoring._code_to_func_code_info_cache.clear()
-    return code
 
 
 def install() -> None:
@@ -124,11 +102,7 @@ def install() -> None:
     pydevd = importlib.import_module("pydevd")
     copies: Copies | None = None
     if pydevd_internals.uses_monitoring():
-        try:
-            _forget_monitored_code()
-        except AttributeError:
-            # ``gc.freeze()`` after the import of debugpy hides its dictionary from Python 3.14 on.
-            log_exception("generated code that torch drops stays in memory: debugpy's facts about it are not found")
+        _forget_monitored_code()
     else:
         copies = Copies(pydevd.global_cache_skips)
     debugger = pydevd.PyDB
@@ -136,7 +110,7 @@ def install() -> None:
 
     @functools.wraps(type_of)
     def get_file_type(self: object, frame: FrameType, *rest: object, **named: object) -> object:
-        if not is_generated(frame.f_code.co_filename):
+        if frame.f_code is not _skipped.__code__ and not is_generated(frame.f_code.co_filename):
             return type_of(self, frame, *rest, **named)
         if copies is not None:
             copies.remember(frame.f_code)
