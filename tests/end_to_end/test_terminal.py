@@ -235,6 +235,41 @@ def test_mistakes_on_the_command_line(arguments: list[str], reported: str, envir
     assert "Traceback" not in ran.stdout + ran.stderr
 
 
+UNREACHED = """\
+import torch
+
+def never_called(x):
+    return x + 1
+
+@torch.compile
+def scaled(x):
+    if x.shape[0] > 3:
+        return x * 2
+    return x * 3
+
+for _ in range(2):
+    print(scaled(torch.ones(3)).sum().item())
+"""
+
+
+def test_the_end_says_why_breakpoints_never_stopped(tmp_path: Path, environment: dict[str, str]) -> None:
+    program = tmp_path / "unreached.py"
+    program.write_text(UNREACHED)
+    places = (f"{program}:{place}" for place in (4, 9, "10 if x.shape[0] == 7", 13))
+    ran = run([str(program), *commands(*map("break {}".format, places), *["continue"] * 3)], environment)
+    in_order(
+        ran.stdout,
+        "breakpoint 1 never stopped",
+        "never_called was neither traced",
+        "breakpoint 2 never stopped",
+        "scaled ran, but was not seen",
+        "breakpoint 3 never stopped",
+        "condition was never true",
+        "has ended",
+    )
+    assert "breakpoint 4 never" not in ran.stdout
+
+
 def test_program_arguments_and_its_exit_code(environment: dict[str, str]) -> None:
     ran = run(["fixtures/plain.py", *commands("continue"), "--", "--break", "two words"], environment)
     assert "arguments ['--break', 'two words']" in ran.stdout

@@ -104,3 +104,20 @@ def test_a_step_continues_from_a_break(session: Session, tmp_path: Path) -> None
     stop = session.next()
     assert stop.frame.line in (Fixture(program).line("asked"), Fixture(program).line("asked") + 1)
     assert session.run_to_end() == 0
+
+
+def test_where_the_rest_resumes(session: Session, tmp_path: Path) -> None:
+    """Behind a statement it is the next line. Inside one it is the rest of its line."""
+    statement = Case("statement", "y = x + 1\nprint('here')  #@statement\nreturn y.sin()  #@next")
+    inside = Case("inside", "y = (torch._dynamo.graph_break(), x.sin())  #@inside\nreturn y[1]")
+    program = write(tmp_path, [statement, inside])
+    launch(session, program, "graph-break")
+    lines = Fixture(program)
+    for marker, resumed in (
+        ("statement", f"line {lines.line('next')}"),
+        ("inside", f"the rest of line {lines.line('inside')}"),
+    ):
+        stop = session.wait_for_stop("exception", at=marker)
+        assert f"it resumes at {resumed}." in info_of(session, stop)["description"]
+        session.resume()
+    session.run_to_end()

@@ -321,7 +321,7 @@ class LoggedEventBody(Struct):
 
 
 MISSED_EVENT = "dynamoMissed"
-"""Why breakpoints have not stopped the program, if the reason is certain. Sent at its end, only to VS Code."""
+"""Why breakpoints have not stopped the program, if that is certain. Sent at its end, to VS Code and the terminal."""
 
 
 class MissedBreakpoint(Struct):
@@ -504,6 +504,8 @@ class KeepArguments(Struct, rename="camel"):
 
 VS_CODE = "vscode"
 """VS Code's ``clientID``."""
+TERMINAL = "dynamo-dap-terminal"
+"""The ``clientID`` of ``dynamo-dap debug``."""
 VARIABLE_MENU = "__vscodeVariableMenuContext"
 """VS Code's own field of a variable, which describes it to extensions."""
 

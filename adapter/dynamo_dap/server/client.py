@@ -15,6 +15,7 @@ from dynamo_dap.protocol.contract import (
     COMPILES_CHANGED_EVENT,
     LOGGED_EVENT,
     MISSED_EVENT,
+    TERMINAL,
     VS_CODE,
     WHAT_IF_EVENT,
 )
@@ -162,8 +163,10 @@ class Client:
         said = self._information
         if event in _PROGRESS_EVENTS:
             return said is not None and bool(said.supports_progress_reporting)
-        if event in (LOGGED_EVENT, MISSED_EVENT, WHAT_IF_EVENT):
+        if event in (LOGGED_EVENT, WHAT_IF_EVENT):
             return said is not None and said.client_id == VS_CODE
+        if event == MISSED_EVENT:
+            return said is not None and said.client_id in (VS_CODE, TERMINAL)
         if event == "invalidated":
             return said is not None and bool(said.supports_invalidated_event)
         if event == "memory":

@@ -7,9 +7,11 @@ which also handles the server's events about breakpoints.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dynamo_dap.protocol.contract import MissedBreakpoint
 from dynamo_dap.protocol.types import Breakpoint as Answer
 from dynamo_dap.protocol.types import DataBreakpoint, FunctionBreakpoint, SourceBreakpoint
 from dynamo_dap.terminal.client import Client
@@ -231,6 +233,14 @@ class BreakpointList:
                 )
                 return breakpoint if changed else None
         return None
+
+    def reasons(self, missed: Sequence[MissedBreakpoint]) -> Iterator[str]:
+        """Yield, for each breakpoint that never stopped the program for a known reason, a line for the user."""
+        reasons = {(each.path, each.line): each.reason for each in missed}
+        for breakpoint in self.all:
+            reason = reasons.get((breakpoint.place.path or "", breakpoint.place.line))
+            if reason is not None:
+                yield f"breakpoint {breakpoint.number} never stopped the program: {reason}"
 
     def hit(self, ids: list[int]) -> list[Breakpoint]:
         """Return the breakpoints with these DAP ids, which a stop names."""

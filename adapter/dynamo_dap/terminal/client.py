@@ -18,6 +18,7 @@ from typing import IO, Protocol, TypeVar
 import msgspec
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.contract import TERMINAL
 from dynamo_dap.protocol.messages import Event, Request, Response, decode
 from dynamo_dap.protocol.own_code import own_code
 from dynamo_dap.protocol.streams import ByteStream, PipeStream
@@ -68,7 +69,7 @@ def introduction(*, runs_in_terminal: bool, shows_progress: bool) -> InitializeR
     """Return the terminal's arguments for ``initialize``."""
     return InitializeRequestArguments(
         adapter_id="dynamo",
-        client_id="dynamo-dap-terminal",
+        client_id=TERMINAL,
         client_name="dynamo-dap in the terminal",
         path_format="path",
         lines_start_at1=True,

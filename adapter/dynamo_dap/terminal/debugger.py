@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import LISTING, ListingArguments
+from dynamo_dap.protocol.contract import LISTING, MISSED_EVENT, ListingArguments, MissedEventBody
 from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,
@@ -510,8 +510,6 @@ class Debugger:
             if scope.name == "Value Stack":
                 self.screen.value_stack(self.children(scope.variables_reference))
 
-    # -- events ----------------------------------------------------------------------------------------------------
-
     def _take(self, event: Event | _Closed | _WaitCancelled) -> None:
         if isinstance(event, _WaitCancelled):
             return
@@ -526,15 +524,17 @@ class Debugger:
             continued = decode(event.body, ContinuedEventBody, "continued event")
             self._take_continued(None if continued.all_threads_continued else continued.thread_id)
         elif event.event == "breakpoint":
-            changed = self.breakpoints.take_change(
-                decode(event.body, BreakpointEventBody, "breakpoint event").breakpoint
-            )
+            answer = decode(event.body, BreakpointEventBody, "breakpoint event").breakpoint
+            changed = self.breakpoints.take_change(answer)
             if changed is not None and changed.answer.message:
                 self.screen.breakpoint(changed)
         elif event.event == "thread":
             self._take_thread(decode(event.body, ThreadEventBody, "thread event"))
         elif event.event in ("progressStart", "progressUpdate"):
             self._progress.take(event)
+        elif event.event == MISSED_EVENT:
+            for text in self.breakpoints.reasons(decode(event.body, MissedEventBody, "event").breakpoints):
+                self.screen.note(text)
         elif event.event == "exited":
             self.exit_code = decode(event.body, ExitedEventBody, "exited event").exit_code
         elif event.event == "terminated":

@@ -107,6 +107,8 @@ class Agent:
         self.torch_options = TorchOptions(self.send_event, self.print)
         self.is_for_vs_code = False
         """Whether the client is VS Code: its extension gets facts that DAP has no field for."""
+        self.shows_missed = False
+        """Whether the client shows why breakpoints have not stopped the program."""
         self.shows_progress = False
         """Whether the client shows the progress of compiles."""
         self._decider = Decider(self)
@@ -177,7 +179,7 @@ class Agent:
     def report_missed_breakpoints(self) -> None:
         """Report why breakpoints were not hit. Runs on the thread on which the program ends."""
         breakpoints = self.breakpoints.set_before_program()
-        if not breakpoints or not self.is_for_vs_code:
+        if not breakpoints or not self.shows_missed:
             return
         eager = self.eager_debugger
         noted = [engine.functions_traced() for engine in self.engines if isinstance(engine, ReportingEngine)]

@@ -399,7 +399,7 @@ class Comparison:
             return Fault(node, how, OPERATOR, value, operator=reported)
         found_in = ladder(self._backend, lambda backend: self._is_right(backend, node))
         self.runs += found_in.runs
-        part = part_at_fault(self._backend, found_in.stage, lambda backend: self._first_by(backend, node) is None)
+        part = part_at_fault(self._backend, found_in.stage, lambda backend: self._is_right(backend, node))
         found_fault = Fault(node, how, found_in.stage, value, part=part, judged=found_in.judged)
         return self._inside(found_fault) or found_fault
 
@@ -532,10 +532,3 @@ class Comparison:
     def _is_right(self, backend: Callable[..., object], node: Node) -> bool:
         ((how, _),) = self.of_nodes(backend, [node])
         return how.is_same
-
-    def _first_by(self, backend: Callable[..., object], node: Node) -> Difference | None:
-        try:
-            ((how, _),) = self.of_nodes(backend, [node])
-        except Exception:  # noqa: BLE001  (a compile that raises shows no difference)
-            return None
-        return None if how.is_same else how

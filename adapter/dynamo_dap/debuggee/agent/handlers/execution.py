@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.agent.stepping import History, Jump, Step, StepKind
 from dynamo_dap.protocol.contract import (
     GO_TO,
     RUN_BACK,
+    TERMINAL,
     TIMELINE,
     VS_CODE,
     WITHDRAW_PAUSE,
@@ -51,6 +52,7 @@ from dynamo_dap.protocol.types import (
 def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
     """Note facts about the client. The answer is empty: the server knows the agent's capabilities."""
     agent.is_for_vs_code = arguments.client_id == VS_CODE
+    agent.shows_missed = arguments.client_id in (VS_CODE, TERMINAL)
     agent.shows_progress = bool(arguments.supports_progress_reporting)
 
 

@@ -27,16 +27,17 @@ LEAVING_OUT = Feature("naming the pass or the lowering at fault", _BISECTOR)
 def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
     """Return the part that makes a compile by ``stage`` wrong, as readable text, or the setting that makes it right.
 
-    None if no single part is at fault. ``is_right`` compiles the graph again and returns whether it is right.
+    None if no single part is at fault. ``is_right`` compiles the graph again and returns whether it is right. If it
+    raises, the compile is not judged: a part without which the graph does not compile is not called wrong.
     """
     if LEAVING_OUT.problem is not None:
         return None
     for part in PARTS.get(stage, ()):
         with _leaving_out(part, -1):
-            if not is_right():
+            if not _is_known_right(is_right):
                 continue
         with _leaving_out(part, sys.maxsize) as asked:
-            if is_right():
+            if _is_known_right(is_right):
                 return None  # equal compiles give different results
         names = list(asked)
 
@@ -44,14 +45,24 @@ def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
             with _leaving_out(part, last):
                 return is_right()
 
-        return f"{KINDS[part]} {names[first_bad(len(names), is_good)]}" if names else None
+        try:
+            return f"{KINDS[part]} {names[first_bad(len(names), is_good)]}" if names else None
+        except Exception:  # noqa: BLE001  (whatever a compile raises: some number of parts cannot be judged)
+            return None
     config = sys.modules[_CONFIGS.get(stage, "torch._functorch.config")]
     for name, value in SETTINGS.get(stage, {}).items():
         if hasattr(config, name) and getattr(config, name) is not value:
             with _leaving_out(SETTING, sys.maxsize), config.patch({name: value}):
-                if is_right():
+                if _is_known_right(is_right):
                     return f"{SETTING} {name} = {value}"
     return None
+
+
+def _is_known_right(is_right: Callable[[], bool]) -> bool:
+    try:
+        return is_right()
+    except Exception:  # noqa: BLE001  (whatever a compile raises)
+        return False
 
 
 @contextlib.contextmanager

@@ -154,16 +154,18 @@ def effect_of_break(frame: TracedFrame, reason: str, facts: BreakFacts) -> str:
     speculation = getattr(frame.translator, "current_speculation", None)
     if reason.startswith("Encountered graph break that we cannot resume from") and speculation is not None:
         return f"compiled up to line {int(speculation.lineno)}; from there on the function runs eagerly"
-    return f"the rest is compiled separately: it resumes at line {_line_after(frame.translator)}"
+    line, broken = _line_after(frame.translator), int(frame.translator.lineno or 0)
+    where = f"the rest of line {line}" if line == broken else f"line {line}"
+    return f"the rest is compiled separately: it resumes at {where}"
 
 
 _LOOP = "graph break in loop"
 
 
 def _line_after(translator: Any) -> int:
-    """Return the line of the instruction that a resume function begins with."""
-    index = translator.instruction_pointer
-    following = translator.instructions[index] if index < len(translator.instructions) else None
+    """Return the line at which a resume function begins to compute: the result of a statement is dropped before."""
+    rest = translator.instructions[translator.instruction_pointer :]
+    following = next((each for each in rest if each.opname not in ("POP_TOP", "NOP")), None)
     positions = getattr(following, "positions", None)
     line = getattr(positions, "lineno", None) or getattr(following, "starts_line", None)
     return int(line or translator.lineno)
