@@ -439,8 +439,6 @@ class Debugger:
         program = self._configuration.get("program")
         return str(Path(program).resolve()) if program else None
 
-    # -- showing ---------------------------------------------------------------------------------------------------
-
     def show_stop(self) -> None:
         """Show why and where the current thread stopped."""
         if (body := self.stop) is None:
@@ -524,21 +522,23 @@ class Debugger:
             continued = decode(event.body, ContinuedEventBody, "continued event")
             self._take_continued(None if continued.all_threads_continued else continued.thread_id)
         elif event.event == "breakpoint":
-            answer = decode(event.body, BreakpointEventBody, "breakpoint event").breakpoint
-            changed = self.breakpoints.take_change(answer)
-            if changed is not None and changed.answer.message:
-                self.screen.breakpoint(changed)
+            self._take_breakpoint(decode(event.body, BreakpointEventBody, "breakpoint event"))
         elif event.event == "thread":
             self._take_thread(decode(event.body, ThreadEventBody, "thread event"))
         elif event.event in ("progressStart", "progressUpdate"):
             self._progress.take(event)
         elif event.event == MISSED_EVENT:
-            for text in self.breakpoints.reasons(decode(event.body, MissedEventBody, "event").breakpoints):
-                self.screen.note(text)
+            body = decode(event.body, MissedEventBody, "event about breakpoints")
+            self.screen.notes(self.breakpoints.reasons(body.breakpoints))
         elif event.event == "exited":
             self.exit_code = decode(event.body, ExitedEventBody, "exited event").exit_code
         elif event.event == "terminated":
             self._take_terminated()
+
+    def _take_breakpoint(self, body: BreakpointEventBody) -> None:
+        changed = self.breakpoints.take_change(body.breakpoint)
+        if changed is not None and changed.answer.message:
+            self.screen.breakpoint(changed)
 
     def _take_thread(self, thread: ThreadEventBody) -> None:
         if thread.reason == "started" and self._pauses_next_thread:

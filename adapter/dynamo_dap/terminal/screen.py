@@ -80,6 +80,11 @@ class Screen:
         """Print a side remark."""
         self.say(Text(text, style="dim"))
 
+    def notes(self, texts: Iterable[str]) -> None:
+        """Print several side remarks, one on each line."""
+        for text in texts:
+            self.note(text)
+
     def comment(self, text: str) -> None:
         """Print a script's comment."""
         self.say("")
