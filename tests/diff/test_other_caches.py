@@ -181,7 +181,7 @@ TUNED = {
         ("autotune_code",),
         "generated code differs",
     ),
-    "configs": Cause(("autotune cache miss",), ("autotune_configs",), "configurations to choose from"),
+    "configs": Cause(("autotune cache miss",), ("autotune_configs",), "configurations differ"),
     "device": Cause(("bundled autotune cache miss",), ("autotune_backend",), "tune once on each"),
 }
 
