@@ -176,7 +176,7 @@ def test_training_by_inductor_gives_the_same_numbers_twice_also_from_a_cache(tmp
     cold, warm = (_run(tmp_path / "program.py", TRAINING, variables=variables) for _ in range(2))
     found = compare_runs(cold, warm)
     assert not found.differs, found.differences
-    assert any("backward passes, where the compile was a cache hit" in text for text in found.not_compared)
+    assert any("the compile was a cache hit" in text for text in found.not_compared)
     assert cold.calls is not None
     (calls,) = cold.calls.values()
     assert [call.is_backward for call in calls] == [False, True] * 6
