@@ -51,7 +51,8 @@ def record_call(arguments: list[str]) -> int:
         text = result.read_bytes() if result.exists() else None
     if text is None:
         wanted = "nothing" if options.function is None else f"no {options.function}"
-        return _fail(f"the program has ended (status {status}), and {wanted} was compiled {options.compile} times")
+        times = "once" if options.compile == 1 else f"{options.compile} times"
+        return _fail(f"the program has ended (status {status}), and {wanted} was compiled {times}")
     ended = msgspec.json.decode(text, type=RecordingEnded)
     if ended.saved is None:
         return _fail(str(ended.problem))
