@@ -171,7 +171,7 @@ class Cause:
 CAUSES = {
     "option": Cause(("Triton cache miss",), ("triton_option[num_warps]",), "num_warps in both runs"),
     "constant": Cause(("Triton cache miss",), ("triton_constant[BLOCK]",), "constant BLOCK"),
-    "signature": Cause(("Triton cache miss",), ("triton_signature[x]",), "type for x"),
+    "signature": Cause(("Triton cache miss",), ("triton_signature[x]",), "type of x"),
     "source": Cause(("Triton cache miss",), ("triton_source",), "source of the Triton kernel"),
     "device": Cause(("Triton cache miss",), ("triton_backend",), "device or ptxas"),
 }
