@@ -64,7 +64,7 @@ def test_the_python_reference_reads_as_python_and_markdown() -> None:
     text = python_interface()
     assert "def wait_for_client() -> None\n" in text
     assert "(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]\n" in text
-    assert "Raises:\n\n- `ValueError`: an address beyond this machine" in text
+    assert "Raises:\n\n- `ValueError`: other machines can reach" in text
     assert text.index("\n## record\n") < text.index("\n## Recording\n")
     assert not re.search(r"^ {4}\S", text, re.MULTILINE), "Markdown takes indented lines for code, or for one paragraph"
 
