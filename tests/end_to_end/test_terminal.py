@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_dap.protocol.contract import LOG_VARIABLE
 from dynamo_dap.terminal.breakpoints import BreakpointRequest, UsageError, parse_place
 from tests.client import FIXTURES, Fixture, processes
 from tests.client.environments import alone, own_command
@@ -333,12 +334,13 @@ class Terminal:
         self._master, follower = pty.openpty()
         if rows is not None:
             fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 100, 0, 0))
+        self._log = Path(environment["XDG_STATE_HOME"], "log")
         self.process = subprocess.Popen(
             [sys.executable, "-c", _TAKE_TERMINAL, *own_command(), "debug", *arguments],
             stdin=follower,
             stdout=follower,
             stderr=follower,
-            env=environment,
+            env={**environment, LOG_VARIABLE: str(self._log)},
             cwd=FIXTURES.parent,
             start_new_session=True,
         )
@@ -349,16 +351,19 @@ class Terminal:
         """Type a text."""
         os.write(self._master, text.encode())
 
-    def wait_for(self, text: str, deadline: float = 60.0) -> None:
+    def wait_for(self, text: str, deadline: float = DEADLINE) -> None:
         """Wait until ``text`` appears, without colours, after the text of the wait before."""
         until = time.monotonic() + deadline
         while text not in self.text:
-            assert time.monotonic() < until, f"no {text!r} in:\n{self.text}"
+            assert time.monotonic() < until, f"no {text!r} in:\n{self.text}\nlog:\n{self._logged()}"
             readable, _, _ = select.select([self._master], [], [], 1.0)
             if readable:
                 with contextlib.suppress(OSError):
                     self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._master, 65536).decode())
         self.text = self.text[self.text.index(text) + len(text) :]
+
+    def _logged(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
 
     def close(self) -> int:
         """Wait until the debugger ends, and return its exit status."""
