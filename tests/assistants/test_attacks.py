@@ -66,8 +66,8 @@ def test_nothing_outside_of_the_roots_is_run(folder: Path) -> None:
                     assert await one.refused(tool, program="talks.py", folder=where)
             for file in (str(outside), "linked.py", "\0", "x" * 100_000):
                 assert await one.refused("try_this_fix", file=file, line=1)
-            said = await one.refused("why_did_it_break_or_recompile", module="own.tool")
-            assert "nothing was compiled" in said
+            message = await one.refused("why_did_it_break_or_recompile", module="own.tool")
+            assert "nothing was compiled" in message
 
     asyncio.run(attack())
     assert not list(folder.parent.rglob("ran")) or list(folder.parent.rglob("ran")) == [folder / "own" / "ran"]
@@ -86,8 +86,8 @@ def test_arguments_are_no_options_of_ours(folder: Path) -> None:
             await one.try_to("which_kernels_compute", program="arguments.py", stage=option)
             await one.try_to("which_stage_is_wrong", program="arguments.py", check=option)
             for words in (["{output}/x", option], ["x", option, "; touch ran", "$(touch ran)"]):
-                said = await one.refused("why_did_it_break_or_recompile", program="arguments.py", arguments=words)
-                assert " ".join(words) in said
+                message = await one.refused("why_did_it_break_or_recompile", program="arguments.py", arguments=words)
+                assert " ".join(words) in message
 
     asyncio.run(attack())
     assert not (folder.parent / "ran").exists()

@@ -88,8 +88,8 @@ def test_what_a_program_prints_is_marked_as_data(folder: Path) -> None:
             assert (data["file"], data["line"]) == (str(folder / "forging.py"), 2)
             assert data["programPrinted"].splitlines()[0].startswith("● Paused")
             await one.ask("end")
-            said = await one.refused("why_did_it_break_or_recompile", program="forging.py")
-            assert "program | ● Paused on breakpoint" in said
+            message = await one.refused("why_did_it_break_or_recompile", program="forging.py")
+            assert "program | ● Paused on breakpoint" in message
 
     asyncio.run(debug())
 

@@ -102,14 +102,14 @@ def test_both_see_every_stop_and_both_step(program: Fixture, editor: Editor) -> 
             await one.ask("debug_go", how="reverse")
             with pytest.raises(RequestFailed):
                 await _aside(client.resume, "next", 12345)
-            for command, given, said in (
+            for command, given, message in (
                 ("setBreakpoints", {"source": 5}, "source"),
                 ("setBreakpoints", {"source": {"path": path}, "breakpoints": {"line": 1}}, "breakpoints"),
                 ("continue", {"threadId": {}}, "threadId"),
                 ("cancel", {"requestId": []}, "requestId"),
                 ("next", [], "next"),
             ):
-                with pytest.raises(RequestFailed, match=said):
+                with pytest.raises(RequestFailed, match=message):
                     await _aside(client.request, command, given)
             assert (await one.ask("debug_where"))[1]["state"] == "stopped"
 

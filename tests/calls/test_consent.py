@@ -109,7 +109,7 @@ def test_a_setting_that_is_a_program_is_refused_and_shown(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "expected"),
     [
         ([Space("m", names={"__file__": 2})], "__file__"),
         ([Function(0, "f", "f", 1)], "no source file"),
@@ -119,8 +119,8 @@ def test_a_setting_that_is_a_program_is_refused_and_shown(tmp_path: Path) -> Non
         ([Class(0, "f", 1, "sources/f.py", names={"a=print()": 2})], "an invalid name"),
     ],
 )
-def test_code_that_could_not_be_shown_is_refused(tmp_path: Path, values: list[Value], said: str) -> None:
-    with pytest.raises(BadFolder, match=said):
+def test_code_that_could_not_be_shown_is_refused(tmp_path: Path, values: list[Value], expected: str) -> None:
+    with pytest.raises(BadFolder, match=expected):
         read_snapshot(forged(tmp_path / "call", EAGER, *values, conditions=Conditions(2)))
 
 

@@ -237,7 +237,7 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "arguments", "said"),
+    ("settings", "arguments", "expected"),
     [
         ("max-brakes = 1", ["program.py"], "no setting max-brakes; did you mean max-breaks?"),
         ('max-breaks = "many"', ["program.py"], "Expected `int | null`, got `str`"),
@@ -254,14 +254,14 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
         ('baseline = "settings.json"', ["--update", "program.py"], "cannot read the baseline"),
     ],
 )
-def test_wrong_usage_is_reported(program: Path, settings: str, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_reported(program: Path, settings: str, arguments: list[str], expected: str) -> None:
     begin = "" if settings.startswith("[") else "[tool.dynamo-dap]\n"
     (program.parent / "pyproject.toml").write_text(f"{begin}{settings}\n")
     (program.parent / "empty.py").write_text("print('nothing')\n")
     (program.parent / "settings.json").write_text("{}")
     ran = check(program.parent, *arguments)
     assert ran.returncode == 2, ran.stdout
-    assert said in ran.stderr
+    assert expected in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
@@ -335,8 +335,16 @@ def test_what_child_processes_compile_counts(tmp_path: Path) -> None:
     program.write_text(WITH_CHILDREN.replace("PYTHON", repr(interpreter)))
     ran = check(tmp_path, "--max-breaks", "0", "--json", "program.py")
     assert ran.returncode == 1, ran.stderr
-    for said in ("spawn 0", "forkserver 0", "fork 0", "fork -9", "tensor([[0., 0., 0.]])", "script 5", "['-c', 'it']"):
-        assert said in ran.stderr
+    for expected in (
+        "spawn 0",
+        "forkserver 0",
+        "fork 0",
+        "fork -9",
+        "tensor([[0., 0., 0.]])",
+        "script 5",
+        "['-c', 'it']",
+    ):
+        assert expected in ran.stderr
     report = json.loads(ran.stdout)
     assert {(one["function"], one["line"]) for one in report["new"]} == {
         ("compile_and_break", 6),

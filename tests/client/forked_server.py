@@ -14,7 +14,7 @@ from typing import IO
 
 from dynamo_dap.protocol.streams import ByteStream, PipeStream
 from dynamo_dap.terminal.client import ServerProcess
-from tests.client import stand_in, zygote
+from tests.client import substitute, zygote
 
 _KILLED = 60.0
 """Seconds within which the zygote must report that a killed server has ended."""
@@ -29,10 +29,10 @@ def start_server(environment: Mapping[str, str], standard_error: IO[bytes]) -> S
     from_server, its_output = os.pipe()
     variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
     arguments = ["-u", str(folder / "server.py")]
-    stand_in.ask(connection, arguments, variables, (its_input, its_output, standard_error.fileno()))
+    substitute.ask(connection, arguments, variables, (its_input, its_output, standard_error.fileno()))
     os.close(its_input)
     os.close(its_output)
-    process_id = stand_in.receive(connection)
+    process_id = substitute.receive(connection)
     stream = PipeStream(from_server, to_server)
     if process_id:
         return ForkedServer(connection, process_id, stream)
@@ -52,7 +52,7 @@ class ForkedServer:
         """Wait until the server has ended, and return its exit code. Raises ``TimeoutError``."""
         if self._exit_code is None:
             self._connection.settimeout(timeout)
-            self._exit_code = os.waitstatus_to_exitcode(stand_in.receive(self._connection))
+            self._exit_code = os.waitstatus_to_exitcode(substitute.receive(self._connection))
             self._connection.close()
         return self._exit_code
 

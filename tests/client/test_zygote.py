@@ -202,7 +202,7 @@ def test_it_has_the_settings_that_variables_give_torch(tmp_path: Path) -> None:
     assert "('repro_level', 4)" in ran[1].stdout
 
 
-def test_its_death_is_the_stand_ins(tmp_path: Path) -> None:
+def test_it_and_its_substitute_end_alike(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os, sys\nos.kill(os.getpid(), int(sys.argv[1]))\n")
     for number in (signal.SIGSEGV, signal.SIGTERM, signal.SIGKILL):
@@ -213,22 +213,22 @@ def test_its_death_is_the_stand_ins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_it_dies_with_its_stand_in_and_belongs_to_the_session_of_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_it_dies_with_its_substitute_and_belongs_to_its_session(tmp_path: Path, number: signal.Signals) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
     mark = uuid.uuid4().hex
-    stand_in = subprocess.Popen(
+    substitute = subprocess.Popen(
         [*zygote.python(), "-u", str(program)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, processes.MARK: mark},
         start_new_session=True,
     )
-    assert stand_in.stdout is not None
-    forked = psutil.Process(int(stand_in.stdout.readline()))
-    assert forked.pid != stand_in.pid
-    assert {one.pid for one in processes.marked_with(mark)} == {stand_in.pid, forked.pid}
-    os.killpg(stand_in.pid, number)
-    assert stand_in.wait(DEADLINE) == -number
-    stand_in.stdout.close()
+    assert substitute.stdout is not None
+    forked = psutil.Process(int(substitute.stdout.readline()))
+    assert forked.pid != substitute.pid
+    assert {one.pid for one in processes.marked_with(mark)} == {substitute.pid, forked.pid}
+    os.killpg(substitute.pid, number)
+    assert substitute.wait(DEADLINE) == -number
+    substitute.stdout.close()
     assert not processes.wait_until_gone(mark, 20)

@@ -1,6 +1,6 @@
 """Zygotes: processes that fork each program and each server under test, since their imports take seconds.
 
-``python()`` returns the command for launching a program. It starts a substitute (``stand_in.py``), which a server takes
+``python()`` returns the command for launching a program. It starts a substitute (``substitute.py``); a server takes it
 for an interpreter. The forked process replaces the substitute: it has the same arguments, environment, working
 directory and standard descriptors, a new ``__main__``, and no compiled code. The bootstrap, the agent and debugpy start
 in it as usual, except that torch is imported already, as in a program to which a debugger attaches. A program that a
@@ -138,7 +138,7 @@ def _start(kind: str, variables: dict[str, str]) -> Path:
         "-I",
         "-S",
         "-E",
-        str(Path(__file__).with_name("stand_in.py")),
+        str(Path(__file__).with_name("substitute.py")),
         str(address),
         sys.executable,
     ]
@@ -191,7 +191,7 @@ class _Zygote:
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self.debugger: _Debugger | None = None
-        self._stand_ins: dict[socket.socket, int] = {}
+        self._substitutes: dict[socket.socket, int] = {}
         """The process that was forked for each substitute."""
         self._environment = dict(os.environb)
         self._mark_address = _address_of_mark()
@@ -204,26 +204,26 @@ class _Zygote:
     def serve(self) -> None:
         """Fork until stdin ends. Raises ``_Forked`` in the forked processes."""
         while True:
-            awaited: list[Any] = [0, self._woken, self._listener, *self._stand_ins]
+            awaited: list[Any] = [0, self._woken, self._listener, *self._substitutes]
             ready, _, _ = select.select(awaited, [], [])
             if self._woken in ready:
                 self._woken.recv(4096)
                 self._report_ends()
-            for stand_in in [one for one in self._stand_ins if one in ready]:
-                self._kill_for(stand_in)
+            for substitute in [one for one in self._substitutes if one in ready]:
+                self._kill_for(substitute)
             if self._listener in ready:
                 self._fork_for(self._listener.accept()[0])
             if 0 in ready:
-                for stand_in in list(self._stand_ins):
-                    self._kill_for(stand_in)
+                for substitute in list(self._substitutes):
+                    self._kill_for(substitute)
                 return
 
-    def _fork_for(self, stand_in: socket.socket) -> None:
-        stand_in.settimeout(10.0)
+    def _fork_for(self, substitute: socket.socket) -> None:
+        substitute.settimeout(10.0)
         try:
-            request, descriptors = _receive(stand_in)
+            request, descriptors = _receive(substitute)
         except (OSError, EOFError):
-            stand_in.close()
+            substitute.close()
             return
         if self._cannot(request):
             process = 0
@@ -234,10 +234,10 @@ class _Zygote:
                 raise _Forked(request)
         for descriptor in descriptors:
             os.close(descriptor)
-        self._stand_ins[stand_in] = process
-        self._answer(stand_in, process)
+        self._substitutes[substitute] = process
+        self._answer(substitute, process)
         if process == 0:
-            self._forget(stand_in)
+            self._forget(substitute)
 
     def _cannot(self, request: Request) -> bool:
         arguments, environment, cwd, _ = request
@@ -257,7 +257,7 @@ class _Zygote:
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        for one in (self._listener, self._woken, self._waker, *self._stand_ins):
+        for one in (self._listener, self._woken, self._waker, *self._substitutes):
             one.close()
         arguments, environment, cwd, mask = request
         os.umask(mask)
@@ -278,39 +278,39 @@ class _Zygote:
             self.debugger.give_to(sys.argv[0], environment)
 
     def _report_ends(self) -> None:
-        for stand_in, process in list(self._stand_ins.items()):
+        for substitute, process in list(self._substitutes.items()):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
-                self._answer(stand_in, status)
-                self._forget(stand_in)
+                self._answer(substitute, status)
+                self._forget(substitute)
 
-    def _kill_for(self, stand_in: socket.socket) -> None:
+    def _kill_for(self, substitute: socket.socket) -> None:
         """Kill the process of a substitute that has ended, or at the end of the zygote."""
-        process = self._forget(stand_in)
+        process = self._forget(substitute)
         for kill in (os.kill, os.killpg):  # the process may not lead a group yet
             with contextlib.suppress(ProcessLookupError):
                 kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
 
     @staticmethod
-    def _answer(stand_in: socket.socket, number: int) -> None:
+    def _answer(substitute: socket.socket, number: int) -> None:
         with contextlib.suppress(OSError):  # the substitute has ended, as the loop will notice
-            stand_in.sendall(number.to_bytes(_NUMBER, "big"))
+            substitute.sendall(number.to_bytes(_NUMBER, "big"))
 
-    def _forget(self, stand_in: socket.socket) -> int:
-        stand_in.close()
-        return self._stand_ins.pop(stand_in)
-
-
-def _receive(stand_in: socket.socket) -> tuple[Request, list[int]]:
-    data, descriptors, _, _ = socket.recv_fds(stand_in, _NUMBER, 3)
-    length = int.from_bytes(_received(stand_in, data, _NUMBER), "big")
-    return marshal.loads(_received(stand_in, b"", length)), descriptors
+    def _forget(self, substitute: socket.socket) -> int:
+        substitute.close()
+        return self._substitutes.pop(substitute)
 
 
-def _received(stand_in: socket.socket, data: bytes, length: int) -> bytes:
+def _receive(substitute: socket.socket) -> tuple[Request, list[int]]:
+    data, descriptors, _, _ = socket.recv_fds(substitute, _NUMBER, 3)
+    length = int.from_bytes(_received(substitute, data, _NUMBER), "big")
+    return marshal.loads(_received(substitute, b"", length)), descriptors
+
+
+def _received(substitute: socket.socket, data: bytes, length: int) -> bytes:
     while len(data) < length:
-        piece = stand_in.recv(length - len(data))
+        piece = substitute.recv(length - len(data))
         if not piece:
             raise EOFError
         data += piece

@@ -77,7 +77,7 @@ def test_what_an_interpreter_says_reaches_no_terminal_as_control_characters(plac
         facts |= {"off": [FORGED], "torchProblem": FORGED if place == "torch" else None}
     python = interpreter(tmp_path, **facts)
     if place == "stderr":
-        (tmp_path / "said").write_text(FORGED, encoding="utf-8")
+        (tmp_path / "expected").write_text(FORGED, encoding="utf-8")
         python = script(tmp_path, f"cat {tmp_path}/said >&2; exit 1")
     out = printed(python).stdout
     assert not set(out) & {"\x1b", "\x07", "\r", "\u202e"}

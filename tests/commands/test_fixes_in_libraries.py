@@ -96,11 +96,11 @@ def test_the_advice_is_given_at_the_librarys_line_and_at_the_call(tmp_path: Path
     breaks_of(tmp_path, PROGRAM)
     answer = command(tmp_path, "fix", place)
     assert answer.returncode == 2
-    said = answer.stderr
-    assert "gauges.py is a library's file" in said
-    assert "outside of the compiled function" in said
-    assert "torch.library.custom_op" in said
-    assert "called at train.py:8" in said
+    message = answer.stderr
+    assert "gauges.py is a library's file" in message
+    assert "outside of the compiled function" in message
+    assert "torch.library.custom_op" in message
+    assert "called at train.py:8" in message
 
 
 @pytest.mark.timeout(300)

@@ -29,7 +29,7 @@ COMMANDS = {
 }
 
 
-class Said:
+class Outputs:
     """What each command says of one program."""
 
     def __init__(self, folder: Path, fixture: Fixture = FIXTURE, commands: Mapping[str, list[str]] = COMMANDS) -> None:
@@ -77,60 +77,60 @@ class Said:
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
-    return Said(tmp_path_factory.mktemp("commands"))
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+    return Outputs(tmp_path_factory.mktemp("commands"))
 
 
-def test_one_function_has_one_name(said: Said) -> None:
-    compiled = {one["name"] for one in said.compiles().values()}
+def test_one_function_has_one_name(outputs: Outputs) -> None:
+    compiled = {one["name"] for one in outputs.compiles().values()}
     with_graph = {MODEL, RESUMED}
     assert compiled == {*with_graph, STEP}
-    (check,) = said.by_command["check"]
+    (check,) = outputs.by_command["check"]
     assert {one["function"] for one in check["new"]} == {MODEL, STEP}
-    assert {one["name"] for one in said.by_command["explore"]} == with_graph
-    (profile,) = said.by_command["profile"]
+    assert {one["name"] for one in outputs.by_command["explore"]} == with_graph
+    (profile,) = outputs.by_command["profile"]
     assert {one["compileName"].split(" [")[0] for one in profile["guards"]["times"]} == {
         f"compile {name}" for name in compiled
     }
-    assert {one["function"] for one in said.by_command["compare"]} == with_graph
-    assert {one["name"] for one in said.by_command["entries"]} == compiled
-    assert [one["function"] for one in said.by_command["record-call"]] == [MODEL]
+    assert {one["function"] for one in outputs.by_command["compare"]} == with_graph
+    assert {one["name"] for one in outputs.by_command["entries"]} == compiled
+    assert [one["function"] for one in outputs.by_command["record-call"]] == [MODEL]
 
 
-def test_one_compile_has_one_number_of_guards(said: Said) -> None:
-    compare_guards(said)
+def test_one_compile_has_one_number_of_guards(outputs: Outputs) -> None:
+    compare_guards(outputs)
 
 
-def test_one_run_has_one_number_of_lines_that_break(said: Said) -> None:
-    (check,) = said.by_command["check"]
-    printed = said.report_as_text()
+def test_one_run_has_one_number_of_lines_that_break(outputs: Outputs) -> None:
+    (check,) = outputs.by_command["check"]
+    printed = outputs.report_as_text()
     (count, lines) = re.findall(r"Graph break count: (\d+) at (\d+) line", printed)[0]
     assert int(lines) == check["breaks"] > 0
     assert int(count) == sum(
-        len(one.get("breaks", ())) for each in said.report["functions"] for one in each["compiles"]
+        len(one.get("breaks", ())) for each in outputs.report["functions"] for one in each["compiles"]
     )
     assert int(re.findall(r"Recompiles: (\d+)", printed)[0]) == check["recompiles"] > 0
 
 
 def test_a_language_model_has_one_number_of_guards(tmp_path: Path) -> None:
     """Hundreds of guards: of parameters, of a configuration, of a cache."""
-    said = Said(tmp_path, Fixture("small_llama.py"), {"profile": ["--json"], "entries": ["--json"]})
-    compare_guards(said)
-    compiles = said.compiles()
+    outputs = Outputs(tmp_path, Fixture("small_llama.py"), {"profile": ["--json"], "entries": ["--json"]})
+    compare_guards(outputs)
+    compiles = outputs.compiles()
     assert {one["name"] for one in compiles.values()} == {"LlamaForCausalLM.forward"}
     assert len(compiles) == 3
     assert min(one["guardCount"] for one in compiles.values()) > 200
     printed = {
-        compile_id: int(text.split(" guards:")[0].split()[-1]) for compile_id, text in said.entries_as_text().items()
+        compile_id: int(text.split(" guards:")[0].split()[-1]) for compile_id, text in outputs.entries_as_text().items()
     }
     assert printed == {compile_id: one["guardCount"] for compile_id, one in compiles.items()}
 
 
-def compare_guards(said: Said) -> None:
-    by_id = {compile_id: one["guardCount"] for compile_id, one in said.compiles().items()}
-    (profile,) = said.by_command["profile"]
+def compare_guards(outputs: Outputs) -> None:
+    by_id = {compile_id: one["guardCount"] for compile_id, one in outputs.compiles().items()}
+    (profile,) = outputs.by_command["profile"]
     timed = {one["compileName"].rpartition("[")[2].rstrip("]"): one["count"] for one in profile["guards"]["times"]}
-    kept = {entry["compileId"]: entry for one in said.by_command["entries"] for entry in one["entries"]}
+    kept = {entry["compileId"]: entry for one in outputs.by_command["entries"] for entry in one["entries"]}
     assert timed == by_id
     assert {compile_id: len(entry["guards"]) for compile_id, entry in kept.items() if compile_id in by_id} == by_id
     texts = {
@@ -138,13 +138,13 @@ def compare_guards(said: Said) -> None:
         for compile_id, entry in kept.items()
         if compile_id in by_id
     }
-    for compile_id, one in said.compiles().items():
+    for compile_id, one in outputs.compiles().items():
         assert sorted(guard.get("text") or guard["expression"] for guard in one["guards"]) == texts[compile_id]
         assert len({guard["expression"] for guard in one["guards"]}) == by_id[compile_id]
 
 
-def test_a_miss_stands_at_the_guard_that_failed(said: Said) -> None:
-    (forward,) = [one for one in said.by_command["entries"] if one["name"] == MODEL]
+def test_a_miss_stands_at_the_guard_that_failed(outputs: Outputs) -> None:
+    (forward,) = [one for one in outputs.by_command["entries"] if one["name"] == MODEL]
     first = next(entry for entry in forward["entries"] if entry["compileId"] == "0/0")
     missed = {guard["text"]: guard["failures"] for guard in first["guards"] if guard.get("failures")}
     assert len(missed) == 1

@@ -262,9 +262,9 @@ def test_an_assistant_does_not_run_a_forged_record(folder: Path) -> None:
 
     async def ask() -> None:
         async with assistant(folder, roots=[folder]) as one:
-            said = await one.refused("try_this_fix", file="program.py", line=LINE)
-            assert "by a process of yours" in said
-            assert "dynamo-dap fix --record" in said
+            message = await one.refused("try_this_fix", file="program.py", line=LINE)
+            assert "by a process of yours" in message
+            assert "dynamo-dap fix --record" in message
 
     asyncio.run(ask())
     assert not (folder / "ran").exists()

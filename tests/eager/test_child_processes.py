@@ -179,8 +179,8 @@ def test_a_child_whose_python_lacks_our_packages_runs_undebugged(family: Family,
     start = f"subprocess.run([sys.executable, '-IS', {str(child)!r}, 'x'])\n"
     launch(family.parent, tmp_path, "import subprocess, sys\n" + start + start)
     assert family.parent.wait_for_exit() == 0
-    said = family.parent.output("stderr")
-    assert said.count("is not debugged: No module named '") == 1, "once, not for each"
+    message = family.parent.output("stderr")
+    assert message.count("is not debugged: No module named '") == 1, "once, not for each"
     assert family.parent.output("stdout") == "['x']\n['x']\n"
     assert not family.has_asked_for_more
 

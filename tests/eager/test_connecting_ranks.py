@@ -218,9 +218,9 @@ def test_ranks_that_torchrun_starts_come_by_the_environment(family: Family, star
     for rank in range(2):
         program.wait_for_line(f"[rank {rank}] {rank}: [20.0, 36.0, 52.0]")
     assert program.process.wait(DEADLINE) == 0
-    said = session.output("console")
-    assert "rank 1 (local 1) connected from 127.0.0.1" in said
-    assert "these are debugged: 1;" in said
+    printed = session.output("console")
+    assert "rank 1 (local 1) connected from 127.0.0.1" in printed
+    assert "these are debugged: 1;" in printed
     assert not family.has_asked_for_more
 
 
@@ -427,9 +427,9 @@ def test_a_program_runs_where_no_debugger_waits(start: Start, light: Fixture, re
     )
     assert program.wait_for_line("connected") == "connected False False"
     assert program.process.wait(DEADLINE) == 0
-    said = [line for line in program.lines if line.startswith("dynamo-dap: this program runs without debugging")]
-    assert len(said) == (reported is not None)
-    assert "token" not in "".join(said).replace("HOST:PORT#TOKEN", "")
+    printed = [line for line in program.lines if line.startswith("dynamo-dap: this program runs without debugging")]
+    assert len(printed) == (reported is not None)
+    assert "token" not in "".join(printed).replace("HOST:PORT#TOKEN", "")
 
 
 def test_other_machines_come_with_a_token_of_the_users_own(

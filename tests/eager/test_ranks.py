@@ -131,10 +131,10 @@ def test_a_rank_that_is_held_does_not_end_the_job(family: Family) -> None:
     for child in ranks.values():
         assert "up to 1 day for each other" in child.output("console")
         assert "not 0:00:03" in child.output("console")
-    said = waiting.output("console")
+    message = waiting.output("console")
     line = PROGRAM.line("waits")
     text = rf"rank 1 \(local 1\) has waited \d+ s for other ranks in gloo:barrier .*ranks.py:{line}:"
-    assert re.search(text, said), said
+    assert re.search(text, message), message
 
 
 def test_timeouts_can_be_left_as_the_program_says(family: Family) -> None:

@@ -164,7 +164,7 @@ class Desk:
         """Run an editor until it ends."""
         with Screen([str(part) for part in command], self.work, self.environment) as screen:
             screen.wait_for_end()
-            self.said = screen.text
+            self.screen_text = screen.text
 
     def check(self, cached_calls: int = 0) -> None:
         """The report is that of a session: stopped in the trace with its values, stepped, ended.
@@ -178,7 +178,7 @@ class Desk:
             for call in range(2, 2 + cached_calls)
         )
         expected = rf"stopped {first} fn Tensor f32\[2\] cpu.*\nstepped {second}\n{again}ended\n"
-        assert re.fullmatch(expected, reported), f"{reported}\n{self.said}"
+        assert re.fullmatch(expected, reported), f"{reported}\n{self.screen_text}"
 
 
 def run_neovim(desk: Desk, number: int, change: Callable[[str], str] = str) -> None:

@@ -36,8 +36,10 @@ def test_neovim_stops_by_itself_where_it_should(desk: Desk) -> None:
     run_neovim(desk, 1, lambda lines: lines.replace("-- dap.defaults", "dap.defaults"))
     reported = desk.report.read_text(encoding="utf-8")
     line = FIXTURE.line("fn3")
-    assert re.match(rf"stopped {line} fn Tensor f32\[2\] cpu = \[2\.0, 2\.0\]\n", reported), f"{reported}\n{desk.said}"
-    assert reported.endswith("ended\n"), f"{reported}\n{desk.said}"
+    assert re.match(rf"stopped {line} fn Tensor f32\[2\] cpu = \[2\.0, 2\.0\]\n", reported), (
+        f"{reported}\n{desk.screen_text}"
+    )
+    assert reported.endswith("ended\n"), f"{reported}\n{desk.screen_text}"
 
 
 def test_neovim_attaches(desk: Desk) -> None:
@@ -52,7 +54,7 @@ def test_neovim_attaches(desk: Desk) -> None:
         expected = (
             rf"stopped {fixture.line('return')} compute Tensor f32\[2\] cpu = \[1\.0, 1\.0\]\nstepped \d+\nended\n"
         )
-        assert re.fullmatch(expected, reported), f"{reported}\n{desk.said}"
+        assert re.fullmatch(expected, reported), f"{reported}\n{desk.screen_text}"
         assert program.process.poll() is None, "it runs on"
     finally:
         program.end()

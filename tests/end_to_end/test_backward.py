@@ -180,9 +180,9 @@ def test_a_line_without_a_gradient_says_why(session: Session, tmp_path: Path) ->
         wanted = [SourceBreakpoint(line=program.line(marker), mode="backward") for marker in ("data", "side")]
         session.set_breakpoints(program, *wanted)
     assert session.wait_for_exit() == 0
-    said = "dynamo-dap: the backward pass of split [0/0] is over, and program.py:{} has no gradient: {}\n"
-    needs_none = said.format(program.line("data"), "its result needs no gradient")
-    is_beside = said.format(program.line("side"), "the differentiated outputs do not depend on it")
+    message = "dynamo-dap: the backward pass of split [0/0] is over, and program.py:{} has no gradient: {}\n"
+    needs_none = message.format(program.line("data"), "its result needs no gradient")
+    is_beside = message.format(program.line("side"), "the differentiated outputs do not depend on it")
     assert sorted(session.output("important").splitlines(True)) == sorted([needs_none, is_beside])
     assert session.output("stdout") == untouched(program)
 

@@ -111,8 +111,8 @@ def test_one_entry_is_forgotten_and_compiled_again(session: Session) -> None:
     function, _ = _entries(session, "fn")
     assert session.request(FORGET, {"functionId": function["id"], "compileId": "0/0"}) == {"count": 1}
     assert [entry["compileId"] for entry in _entries(session, "fn")[0]["entries"]] == ["0/1"]
-    said = session.refusal(FORGET, {"functionId": function["id"], "compileId": "0/0"})
-    assert "fn has no cache entry 0/0" in said
+    message = session.refusal(FORGET, {"functionId": function["id"], "compileId": "0/0"})
+    assert "fn has no cache entry 0/0" in message
     session.continue_to_stop(at="end")
     assert [entry["compileId"] for entry in _entries(session, "fn")[0]["entries"]] == ["0/2", "0/1"]
     assert session.run_to_end() == 0

@@ -246,7 +246,7 @@ function(torch.ones(3))
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "reason"),
     [
         ({}, "and in cached calls"),
         ({"cachedCalls": "eager"}, "and then as ordinary Python:"),
@@ -254,7 +254,7 @@ function(torch.ones(3))
     ],
     ids=["replay", "eager", "generated"],
 )
-def test_a_breakpoint_says_when_it_stops(session: Session, tmp_path: Path, option: dict[str, str], said: str) -> None:
+def test_a_breakpoint_says_when_it_stops(session: Session, tmp_path: Path, option: dict[str, str], reason: str) -> None:
     """The test is about the option."""
     program = program_of(DISABLED, tmp_path)
     with session.launching(program, **option):
@@ -262,7 +262,7 @@ def test_a_breakpoint_says_when_it_stops(session: Session, tmp_path: Path, optio
         session.set_breakpoints(program)
     assert (body.verified, hidden.verified) == (True, True)
     assert body.message is not None
-    assert body.message.startswith(f"stops while Dynamo traces the line, {said}")
+    assert body.message.startswith(f"stops while Dynamo traces the line, {reason}")
     assert body.message.endswith("where it runs as ordinary Python")
     assert hidden.message is not None
     assert hidden.message.startswith("stops in ordinary Python only")
@@ -645,7 +645,7 @@ for n in range(5):
 
 
 @pytest.mark.parametrize(
-    ("defect", "said"),
+    ("defect", "reason"),
     [
         ("outputs = tuple(each + 0.5 for each in outputs) if calls == 3 else outputs", "result 0, largest difference"),
         ("given[1].add_(calls == 3)", "the contents of seen, largest difference 1,"),
@@ -653,7 +653,7 @@ for n in range(5):
     ],
 )
 def test_values_that_the_call_did_not_compute_are_marked(
-    session: Session, tmp_path: Path, defect: str, said: str
+    session: Session, tmp_path: Path, defect: str, reason: str
 ) -> None:
     """A stop shows the replay's values before the call runs; later they are compared with the call's results."""
     program = program_of(UNSTEADY.replace("{defect}", defect), tmp_path)
@@ -661,12 +661,12 @@ def test_values_that_the_call_did_not_compute_are_marked(
     for call in range(5):
         stop = session.wait_for_stop("breakpoint", at="last") if call == 0 else session.continue_to_stop(at="last")
         shown = stop.frame["Locals"]["y"]
-        is_marked = bool(said) and call > 2
+        is_marked = bool(reason) and call > 2
         assert f"[{2.0 * call}, {2.0 * call}]" in shown.text
         assert shown.text.endswith("(not proven)") == is_marked
         assert ("not proven" in shown.children) == is_marked
         if is_marked:
-            assert said in shown["not proven"].text
+            assert reason in shown["not proven"].text
     assert session.finish() == 0
-    assert session.output("important").count("computed something else") == bool(said)
+    assert session.output("important").count("computed something else") == bool(reason)
     assert session.output("stdout") == untouched(program)

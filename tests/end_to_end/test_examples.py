@@ -16,19 +16,19 @@ def _line(name: str, text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "filter_", "text", "said"),
+    ("name", "filter_", "text", "expected"),
     [
         ("graph_break.py", "graph-break", "the graph breaks here", "Data-dependent branching"),
         ("recompile.py", "recompile", "@torch.compile", "mode == 'double'"),
         ("nan.py", "nan", "0 / 0 is made here", "3 of 3 elements are NaN"),
     ],
 )
-def test_an_example_stops_at_its_line(session: Session, name: str, filter_: str, text: str, said: str) -> None:
+def test_an_example_stops_at_its_line(session: Session, name: str, filter_: str, text: str, expected: str) -> None:
     with session.launching(Fixture(EXAMPLES / name)):
         session.request("setExceptionBreakpoints", {"filters": [filter_]})
     stop = session.wait_for_stop("exception")
     assert stop.frame.line == _line(name, text)
-    assert said in stop.body["text"]
+    assert expected in stop.body["text"]
     assert session.run_to_end() == 0
 
 

@@ -118,9 +118,9 @@ f(torch.ones(8))
 
 def test_a_backend_of_the_program(tmp_path: Path) -> None:
     """Minify the example of torch's troubleshooting guide, with input; the result contains the backend."""
-    output, said = started(tmp_path, TOY_COMPILER, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
+    output, errors = started(tmp_path, TOY_COMPILER, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
     found = json.loads(output)
-    assert (found["nodes"], found["before"], found["fails_alone"]) == (3, 9, True), said
+    assert (found["nodes"], found["before"], found["fails_alone"]) == (3, 9, True), errors
     assert "AssertionError" in found["error"]
     forward = Path(found["path"]).read_text().partition("def forward")[2]
     assert "torch.relu" in forward
@@ -129,9 +129,9 @@ def test_a_backend_of_the_program(tmp_path: Path) -> None:
 
 def test_a_lowering_that_the_program_registers(tmp_path: Path) -> None:
     need_inductor("the program")
-    output, said = started(tmp_path, LOWERING, "--json").communicate(timeout=250)
+    output, errors = started(tmp_path, LOWERING, "--json").communicate(timeout=250)
     found = json.loads(output)
-    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("aot", 3, False), said
+    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("aot", 3, False), errors
     assert "no sinh here" in found["error"]
     assert "aten.sinh" in Path(found["path"]).read_text()
 
@@ -160,11 +160,11 @@ f(torch.tensor([float("nan"), 1.0, 2.0]))
 def test_a_wrong_result_beside_a_nan(tmp_path: Path) -> None:
     """Torch's minifier accepts every result with a NaN; ours finds the wrong operation alone."""
     need_inductor("the program")
-    output, said = started(tmp_path, WRONG_WITH_NAN, "--json", "--accuracy").communicate(timeout=250)
+    output, errors = started(tmp_path, WRONG_WITH_NAN, "--json", "--accuracy").communicate(timeout=250)
     found = json.loads(output)
-    assert (found["stage"], found["nodes"], found["before"]) == ("aot", 3, 19), said
+    assert (found["stage"], found["nodes"], found["before"]) == ("aot", 3, 19), errors
     assert "aten.sin" in Path(found["path"]).read_text()
-    assert [line for line in said.splitlines() if " of 19 nodes" in line] == ["19 of 19 nodes", "3 of 19 nodes"]
+    assert [line for line in errors.splitlines() if " of 19 nodes" in line] == ["19 of 19 nodes", "3 of 19 nodes"]
 
 
 WRONG_FUNCTION = """
@@ -189,12 +189,12 @@ swish(torch.linspace(-1, 1, 5), torch.nn.Linear(5, 5)).sum().backward()
 
 def test_a_backend_that_returns_a_function(tmp_path: Path) -> None:
     """Torch's minifier accepts all results of such a backend, but takes each of its compiles for a failure."""
-    output, said = started(tmp_path, WRONG_FUNCTION, "--json", "--accuracy").communicate(timeout=250)
+    output, errors = started(tmp_path, WRONG_FUNCTION, "--json", "--accuracy").communicate(timeout=250)
     found = json.loads(output)
-    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("dynamo", 3, True), said
+    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("dynamo", 3, True), errors
     assert "torch.exp" in Path(found["path"]).read_text().partition("def forward")[2]
-    output, said = started(tmp_path, WRONG_FUNCTION, "--stage", "dynamo").communicate(timeout=250)
-    assert (output, said.splitlines()[-1]) == ("", "no compile of the program fails")
+    output, errors = started(tmp_path, WRONG_FUNCTION, "--stage", "dynamo").communicate(timeout=250)
+    assert (output, errors.splitlines()[-1]) == ("", "no compile of the program fails")
 
 
 WRONG_DECOMPOSITION = """
@@ -214,13 +214,13 @@ step(torch.arange(8.0))
 def test_a_wrong_decomposition(tmp_path: Path) -> None:
     """AOTAutograd's graph is wrong already; torch's minifier cannot call Inductor's result for Dynamo."""
     need_inductor("the program")
-    output, said = started(tmp_path, WRONG_DECOMPOSITION, "--json", "--accuracy").communicate(timeout=250)
+    output, errors = started(tmp_path, WRONG_DECOMPOSITION, "--json", "--accuracy").communicate(timeout=250)
     found = json.loads(output)
-    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("dynamo", 3, False), said
+    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("dynamo", 3, False), errors
     assert "silu" in Path(found["path"]).read_text().partition("def forward")[2]
     right = WRONG_DECOMPOSITION.replace(" + 1", "")
-    output, said = started(tmp_path, right, "--stage", "dynamo", "--accuracy").communicate(timeout=250)
-    assert (output, said.splitlines()[-1]) == ("", "no result differs: 1 call compared")
+    output, errors = started(tmp_path, right, "--stage", "dynamo", "--accuracy").communicate(timeout=250)
+    assert (output, errors.splitlines()[-1]) == ("", "no result differs: 1 call compared")
 
 
 WRONG_BACKWARD = """
@@ -251,9 +251,9 @@ f(torch.randn(5, requires_grad=True)).backward()
 
 def test_a_wrong_backward(tmp_path: Path) -> None:
     """Torch can compile only one backward pass on a compiling thread, so each attempt has its own thread."""
-    output, said = started(tmp_path, WRONG_BACKWARD, "--json", "--accuracy").communicate(timeout=250)
+    output, errors = started(tmp_path, WRONG_BACKWARD, "--json", "--accuracy").communicate(timeout=250)
     found = json.loads(output)
-    assert (found["stage"], found["nodes"], found["before"]) == ("dynamo", 3, 5), said
+    assert (found["stage"], found["nodes"], found["before"]) == ("dynamo", 3, 5), errors
     assert ".sin()" in Path(found["path"]).read_text().partition("def forward")[2]
 
 
@@ -303,10 +303,10 @@ f(torch.randn(5, requires_grad=True)).sum().backward()
 )
 def test_a_difference_that_no_graph_has(tmp_path: Path, program: str, line: str, cause: str) -> None:
     """``minify`` reports the finding of ``compare``, and why the program cannot be smaller."""
-    output, said = started(tmp_path, program, "--accuracy").communicate(timeout=250)
+    output, errors = started(tmp_path, program, "--accuracy").communicate(timeout=250)
     assert output == ""
-    assert line in said.splitlines()[-1]
-    assert cause in said.splitlines()[-1]
+    assert line in errors.splitlines()[-1]
+    assert cause in errors.splitlines()[-1]
 
 
 ALL_NEEDED = """
@@ -322,9 +322,9 @@ torch.compile(lambda x: x.sin().cos(), backend=backend)(torch.ones(3))
 
 
 def test_nothing_smaller_fails(tmp_path: Path) -> None:
-    output, said = started(tmp_path, ALL_NEEDED).communicate(timeout=250)
-    assert "4 of 4 nodes" in output, said
-    assert "nothing smaller fails" in output, said
+    output, errors = started(tmp_path, ALL_NEEDED).communicate(timeout=250)
+    assert "4 of 4 nodes" in output, errors
+    assert "nothing smaller fails" in output, errors
 
 
 DIES = TOY_COMPILER.replace("assert False", "assert len(gm.graph.nodes) < 9, 'too long'; import os; os.abort()")
@@ -332,9 +332,9 @@ DIES = TOY_COMPILER.replace("assert False", "assert len(gm.graph.nodes) < 9, 'to
 
 def test_an_attempt_that_kills_the_process(tmp_path: Path) -> None:
     """After such an attempt, each attempt gets its own process."""
-    output, said = started(tmp_path, DIES, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
+    output, errors = started(tmp_path, DIES, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
     found = json.loads(output)
-    assert (found["nodes"], found["error"]) == (3, "signal 6"), said
+    assert (found["nodes"], found["error"]) == (3, "signal 6"), errors
 
 
 def test_it_is_interrupted_with_all_its_processes(tmp_path: Path) -> None:

@@ -49,16 +49,16 @@ class Kernel:
     def shown(self, cell: str) -> tuple[str, dict[str, str]]:
         """Run a cell; return its output, and its value in each form that a notebook shows, by MIME type."""
         asked = self._client.execute(cell)
-        said, shown = [], dict[str, str]()
+        lines, shown = [], dict[str, str]()
         while True:
             message: dict[str, Any] = self._client.get_iopub_msg(timeout=SECONDS)
             if message["parent_header"].get("msg_id") != asked:
                 continue
             content = message["content"]
-            said.append(content.get("text", "") + "\n".join(content.get("traceback", [])))
+            lines.append(content.get("text", "") + "\n".join(content.get("traceback", [])))
             shown |= content.get("data", {})
             if content.get("execution_state") == "idle":
-                return "".join(said), shown
+                return "".join(lines), shown
 
     def begin(self, cell: str) -> tuple[threading.Thread, list[str]]:
         """Run a cell that will stop; the list receives its output."""

@@ -74,8 +74,8 @@ def test_filters_on_values_end_as_without_a_debugger(session: Session) -> None:
     with session.launching(PROGRAM):
         session.request("setExceptionBreakpoints", {"filters": ["nan", "mismatch"]})
     assert session.wait_for_exit() == 0
-    said = [line for line in session.output("important").splitlines() if "skip calls" in line]
-    assert [("steps" in line, "'counting'" in line) for line in said] == [(False, True), (True, True)]
+    message = [line for line in session.output("important").splitlines() if "skip calls" in line]
+    assert [("steps" in line, "'counting'" in line) for line in message] == [(False, True), (True, True)]
 
 
 def test_compare_and_diff_say_that_they_know_nothing_of_its_calls(tmp_path: Path) -> None:

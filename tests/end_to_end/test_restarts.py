@@ -90,8 +90,8 @@ def test_log_messages_and_hit_counts_count_each_execution_once(session: Session,
     stop = session.wait_for_stop("breakpoint", at="helped")
     assert stop.frame.evaluate("y[0].item()").text == "4.0"
     assert session.run_to_end() == 0
-    said = [line for line in session.output("console").splitlines() if line.startswith("x is")]
-    assert said == [f"x is {value}.0" for value in (2, 7, 3, 9, 4, 11)]
+    lines = [line for line in session.output("console").splitlines() if line.startswith("x is")]
+    assert lines == [f"x is {value}.0" for value in (2, 7, 3, 9, 4, 11)]
 
 
 SKIPPED = """
@@ -146,8 +146,8 @@ def test_messages_and_hit_counts_of_a_skipped_function(session: Session, tmp_pat
     stop = session.wait_for_stop("breakpoint", at="added")
     assert stop.frame.evaluate("y[0].item()").text == "18.0"
     assert session.run_to_end() == 0
-    said = [line for line in session.output().splitlines() if line.startswith("a is")]
-    assert said == [f"a is {value}.0" for value in (2, 6, 3, 8)]
+    lines = [line for line in session.output().splitlines() if line.startswith("a is")]
+    assert lines == [f"a is {value}.0" for value in (2, 6, 3, 8)]
 
 
 BOTH_WAYS = """
@@ -268,8 +268,8 @@ def test_a_log_message_at_the_line_of_a_break_is_printed_once(
     with session.launching(program):
         session.set_breakpoints(program, SourceBreakpoint(line=line, log_message="y is {y[0].item()}", **options))
     assert session.wait_for_exit() == 0
-    said = [text for text in session.output().splitlines() if text.startswith("y is")]
-    assert said == [f"y is {value}" for value in expected]
+    lines = [text for text in session.output().splitlines() if text.startswith("y is")]
+    assert lines == [f"y is {value}" for value in expected]
 
 
 def test_a_step_over_a_graph_break_says_which_attempt_it_is(session: Session) -> None:

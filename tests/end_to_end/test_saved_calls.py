@@ -323,7 +323,7 @@ def test_a_call_without_its_data_and_folders_that_hold_none(tmp_path: Path) -> N
     assert set(_tensor_in(output)) <= {0, 2}
 
     content = (folder / CALL_FILE).read_text()
-    for text, said in (
+    for text, message in (
         ("", "cannot be read"),
         (content.replace('"version": 1', '"version": 9'), "version 9"),
         (content.replace("sources/small.py", "../../small.py"), "is not in"),
@@ -331,7 +331,7 @@ def test_a_call_without_its_data_and_folders_that_hold_none(tmp_path: Path) -> N
         (content.replace('"is": "scalar"', '"is": "os.system"', 1), "cannot be read"),
     ):
         (folder / CALL_FILE).write_text(text)
-        with pytest.raises(BadFolder, match=said):
+        with pytest.raises(BadFolder, match=message):
             read_snapshot(folder)
     with pytest.raises(BadFolder, match="holds no saved call"):
         read_snapshot(tmp_path)

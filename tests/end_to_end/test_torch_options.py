@@ -144,7 +144,7 @@ def test_settings_of_torch_hold_in_every_thread_and_over_the_programs(session: S
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (
             {"torchConfig": {"_dynamo.recompil_limit": 16}},
@@ -158,20 +158,20 @@ def test_settings_of_torch_hold_in_every_thread_and_over_the_programs(session: S
     ],
 )
 def test_what_torch_does_not_know_is_reported_with_what_it_may_have_meant(
-    session: Session, options: dict[str, Any], said: str
+    session: Session, options: dict[str, Any], expected: str
 ) -> None:
     """The program continues; the names are checked when it imports torch."""
     session.launch("settings", **options)
     assert session.wait_for_exit() == 0
-    assert said in session.output("important")
+    assert expected in session.output("important")
 
 
 def test_a_function_that_is_never_met_is_reported_at_the_end(session: Session) -> None:
     session.launch("settings", compileOnly=["scaledd", "shifted"])
     assert session.wait_for_exit() == 0
-    said = session.output("important")
-    assert "did you mean scaled?" in said
-    assert '"shifted"' not in said
+    expected = session.output("important")
+    assert "did you mean scaled?" in expected
+    assert '"shifted"' not in expected
 
 
 def test_without_debugging_options_for_torch_have_no_effect_and_that_is_said(session: Session) -> None:
@@ -181,7 +181,7 @@ def test_without_debugging_options_for_torch_have_no_effect_and_that_is_said(ses
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"stance": "fail_on_recompiles"}, '"stance" is "fail_on_recompiles"; it must be one of "default"'),
         ({"cache": "old"}, '"cache" is "old"; it must be one of "fresh"'),
@@ -189,21 +189,21 @@ def test_without_debugging_options_for_torch_have_no_effect_and_that_is_said(ses
         ({"torchConfig": {"_dynamo.recompile_limit": [1]}}, "$.torchConfig"),
     ],
 )
-def test_a_launch_with_a_wrong_value_is_refused(session: Session, options: dict[str, Any], said: str) -> None:
+def test_a_launch_with_a_wrong_value_is_refused(session: Session, options: dict[str, Any], expected: str) -> None:
     session.initialize()
-    assert said in session.refusal("launch", {"program": str(FIXTURES / "settings.py"), **options})
+    assert expected in session.refusal("launch", {"program": str(FIXTURES / "settings.py"), **options})
 
 
 def test_a_wrong_value_in_the_console_changes_nothing(session: Session) -> None:
     session.launch("settings", "end", stance="eager_on_recompile")
     session.wait_for_stop("breakpoint", at="end")
-    for line, said in {
+    for line, expected in {
         "%stances x": "is not an option that can be changed here; did you mean stance",
         "%stance never": '"stance" is "never"; it must be one of "default"',
         "%torchConfig _dynamo.recompil_limit=3": "did you mean _dynamo.recompile_limit",
         "%backend inducter": "did you mean inductor",
     }.items():
-        assert said in session.refusal("evaluate", {"expression": line, "context": "repl"})
+        assert expected in session.refusal("evaluate", {"expression": line, "context": "repl"})
     assert 'stance: "eager_on_recompile"' in _console(session, "%")
     assert session.run_to_end() == 0
 

@@ -104,20 +104,20 @@ def why(compiled: Explored, program: Fixture, marker: str) -> set[str]:
 @pytest.mark.skipif(not IS_REFERENCE, reason="the texts are those of this torch")
 def test_why_a_fallback_or_a_copy(compiles: dict[str, Explored], program: Fixture) -> None:
     compiled = compiles["reasons"]
-    said = {marker: why(compiled, program, marker) for marker in ("fallback", "gives_up", "strides", "in_place")}
-    (fallback,) = said["fallback"]
+    message = {marker: why(compiled, program, marker) for marker in ("fallback", "gives_up", "strides", "in_place")}
+    (fallback,) = message["fallback"]
     assert fallback.startswith("a fallback: ")
     assert "has no lowering of aten.linalg_qr.default" in fallback
     gives_up = "a fallback: Inductor's lowering of aten.sort.stable calls ATen's kernel for these arguments"
-    assert said["gives_up"] == {gives_up}
-    assert any("mm wants its operand in other" in text for text in said["strides"])
-    assert any("a copy: the program changes an" in text for text in said["in_place"])
+    assert message["gives_up"] == {gives_up}
+    assert any("mm wants its operand in other" in text for text in message["strides"])
+    assert any("a copy: the program changes an" in text for text in message["in_place"])
 
 
 @pytest.mark.skipif(not IS_REFERENCE, reason="the texts are those of this torch")
 def test_why_not_one_kernel(compiles: dict[str, Explored], program: Fixture) -> None:
-    said = {each for each in why(compiles["apart"], program, "apart") if each.startswith("not fused")}
-    (apart,) = said
+    message = {each for each in why(compiles["apart"], program, "apart") if each.startswith("not fused")}
+    (apart,) = message
     assert apart.startswith("not fused with op0 (mul, add, rsqrt)")
     assert apart.endswith("intermediate nodes between op0 & op2")
 

@@ -66,9 +66,9 @@ def test_a_line_in_the_graph_stops_where_the_graph_is_called(session: Session, p
         assert all(answer.verified for answer in answers)
     for _ in range(3):
         # The first graph computes both lines, so there is one stop.
-        said = stop_at(session, program, "in_graph")
-        assert "call compiled graph" in said
-        assert f"which computes line {program.line('in_graph')}" in said
+        printed = stop_at(session, program, "in_graph")
+        assert "call compiled graph" in printed
+        assert f"which computes line {program.line('in_graph')}" in printed
         assert "which computes line" in stop_at(session, program, "after_break")
         stop_at(session, program, "return")
     assert session.wait_for_exit() == 0

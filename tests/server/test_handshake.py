@@ -48,7 +48,7 @@ AUTHORIZES = "authorize(processId=os.getpid(), torchVersion='2.13.0')\nanswer(re
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "said"),
+    ("behaviour", "expected"),
     [
         ("", "did not connect to the debugger within 1 s"),
         ("authorize(processId='one')", "did not connect to the debugger within 1 s"),
@@ -80,19 +80,19 @@ AUTHORIZES = "authorize(processId=os.getpid(), torchVersion='2.13.0')\nanswer(re
         "exits without a word",
     ],
 )
-def test_an_agent_that_misbehaves_is_reported(session: Session, tmp_path: Path, behaviour: str, said: str) -> None:
+def test_an_agent_that_misbehaves_is_reported(session: Session, tmp_path: Path, behaviour: str, expected: str) -> None:
     python = write(tmp_path, AGENT.format(python=sys.executable, behaviour=behaviour), "python")
     python.chmod(0o755)
     session.initialize()
     text = session.refusal("launch", launch_configuration("plain", python=str(python), launchTimeout=1.0))
-    assert said in text
+    assert expected in text
     assert "initialized" not in [event["event"] for event in session.timeline.events]
     session.launch("plain")
     assert session.wait_for_exit() == 0
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "expected"),
     [
         (None, "has no torch"),
         ("1.13.1+cu117", "has no torch.compile"),
@@ -104,10 +104,10 @@ def test_an_agent_that_misbehaves_is_reported(session: Session, tmp_path: Path, 
         ("a build of ours", None),
     ],
 )
-def test_a_torch_that_is_not_supported_is_reported(version: str | None, said: str | None) -> None:
+def test_a_torch_that_is_not_supported_is_reported(version: str | None, expected: str | None) -> None:
     warning = version_warning(ProcessInformation(executable="/env/python", torch_version=version))
-    assert (warning is None) == (said is None)
-    if said is not None:
+    assert (warning is None) == (expected is None)
+    if expected is not None:
         assert warning is not None
-        assert said in warning
+        assert expected in warning
         assert "/env/python" in warning

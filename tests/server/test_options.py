@@ -23,7 +23,7 @@ def _attach(**given: Any) -> AttachArguments:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({"stopOnEntry": "yes"}, "$.stopOnEntry"),
         ({"env": {"A": 1}}, "$.env"),
@@ -33,10 +33,10 @@ def _attach(**given: Any) -> AttachArguments:
         ({"console": "console"}, '"internalConsole"'),
     ],
 )
-def test_a_wrong_value_is_named(given: dict[str, Any], said: str) -> None:
+def test_a_wrong_value_is_named(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(StartRefused) as refused:
         _launch(program="x.py", **given)
-    assert said in refused.value.text
+    assert expected in refused.value.text
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_arguments_may_be_one_string(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({"program": "nowhere.py"}, "does not exist"),
         ({"program": ""}, '"program" is empty'),
@@ -102,18 +102,18 @@ def test_arguments_may_be_one_string(tmp_path: Path) -> None:
         ({"program": "x.py", "env": {"A=B": "c"}}, "cannot be an environment variable"),
     ],
 )
-def test_what_cannot_be_launched_is_reported(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_launched_is_reported(tmp_path: Path, given: dict[str, Any], expected: str) -> None:
     (tmp_path / "x.py").touch()
     (tmp_path / "folder").mkdir()
     with pytest.raises(StartRefused) as refused:
         prepare(_launch(cwd=str(tmp_path), **given))
-    assert said in refused.value.text
+    assert expected in refused.value.text
 
 
-@pytest.mark.parametrize(("cwd", "said"), [("nowhere", "does not exist"), ("file", "is not a directory")])
-def test_a_directory_that_is_not_one_is_reported(tmp_path: Path, cwd: str, said: str) -> None:
+@pytest.mark.parametrize(("cwd", "expected"), [("nowhere", "does not exist"), ("file", "is not a directory")])
+def test_a_directory_that_is_not_one_is_reported(tmp_path: Path, cwd: str, expected: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StartRefused, match=said):
+    with pytest.raises(StartRefused, match=expected):
         prepare(_launch(program="x.py", cwd=str(tmp_path / cwd)))
 
 

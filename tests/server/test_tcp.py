@@ -172,7 +172,7 @@ def test_the_debugged_program_does_not_get_the_servers_token(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--listen", "0.0.0.0:0"], "without an access token"),
         (["--listen", "[::]:0"], "without an access token"),
@@ -184,7 +184,7 @@ def test_the_debugged_program_does_not_get_the_servers_token(tmp_path: Path) -> 
         (["dance"], "dance"),
     ],
 )
-def test_wrong_usage_is_reported_in_one_line(arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_reported_in_one_line(arguments: list[str], expected: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "dynamo_dap", *arguments],
         capture_output=True,
@@ -195,7 +195,7 @@ def test_wrong_usage_is_reported_in_one_line(arguments: list[str], said: str) ->
         env={name: value for name, value in os.environ.items() if name != "DYNAMO_DAP_ACCESS_TOKEN"},
     )
     assert ran.returncode == 2
-    assert said in ran.stderr
+    assert expected in ran.stderr
     assert "Traceback" not in ran.stderr
     assert ran.stdout == ""
 

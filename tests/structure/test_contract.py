@@ -20,9 +20,9 @@ _WORDS = {one for one in (*contract.BREAKPOINT_MODES, *contract.EXCEPTION_FILTER
 
 def _written_out(tree: ast.Module) -> Iterator[str]:
     """Yield our own names in strings, and numbers of failures; comments may have them."""
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    standalone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in standalone:
             names = [node.value] if node.value in _WORDS else _OURS.findall(node.value)
             yield from (f"{node.lineno}: {name}" for name in names)
         elif isinstance(node, ast.Call):

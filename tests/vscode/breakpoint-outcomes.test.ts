@@ -33,9 +33,9 @@ test("breakpoints that never stopped are listed at the end, and the session's lo
     await debug.waitForStop(at("used", "partly.py", 6));
     await debug.press("F5");
     await debug.waitForEnd();
-    const said = debug.consoleRows().filter({ hasText: "Breakpoints that never stopped:" }).first();
-    await expect(said).toContainText("partly.py:10 (never_called): never_called was neither traced by Dynamo nor seen");
-    await expect(said).not.toContainText("partly.py:6");
+    const outcome = debug.consoleRows().filter({ hasText: "Breakpoints that never stopped:" }).first();
+    await expect(outcome).toContainText("partly.py:10 (never_called): never_called was neither traced by Dynamo nor seen");
+    await expect(outcome).not.toContainText("partly.py:6");
     await picture("never-stopped");
 
     await editor.goToLine(6);

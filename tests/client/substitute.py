@@ -1,6 +1,6 @@
 """Substitutes for a Python that would have to import torch: a zygote forks one that has imported it (``zygote.py``).
 
-The script, ``python -I -S -E stand_in.py SOCKET REAL_PYTHON ARGUMENTS...``, starts in 10 ms: it imports only built-in
+The script, ``python -I -S -E substitute.py SOCKET REAL_PYTHON ARGUMENTS...``, starts in 10 ms: it imports only built-in
 modules. It hands over its arguments, its environment and its descriptors, passes on the signals that it gets, and ends
 as the forked process ends. If there is no zygote, or the zygote refuses, this process becomes the real interpreter.
 """
