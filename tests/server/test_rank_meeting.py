@@ -16,13 +16,13 @@ from dynamo_dap.protocol.messages import Event, Request, Response, encode_body, 
 from dynamo_dap.protocol.ranks import (
     PAUSE_RANK,
     PRINT_AT_RANK,
-    RANK_GOES,
+    RANK_REQUEST,
     RANK_RUNS,
     RANK_STOPPED,
     WITHDRAW_RANK_PAUSE,
     Newcomer,
     Place,
-    RankGoesBody,
+    RankRequestBody,
     RankStoppedBody,
 )
 from dynamo_dap.protocol.streams import SocketStream
@@ -32,7 +32,7 @@ from dynamo_dap.server.rank_meeting import RankMeeting
 from dynamo_dap.server.rank_member import RankMember
 
 SECONDS = 20.0
-CONTINUE = RankGoesBody("continue")
+CONTINUE = RankRequestBody("continue")
 
 
 class Meeting(RankMeeting):
@@ -52,9 +52,9 @@ class Meeting(RankMeeting):
         super().stopped(member, stop)
         self.heard.put_nowait(None)
 
-    def goes(self, leader: Any, goes: RankGoesBody) -> None:
+    def requested(self, leader: Any, request: RankRequestBody) -> None:
         """As in the class."""
-        super().goes(leader, goes)
+        super().requested(leader, request)
         self.heard.put_nowait(None)
 
 
@@ -120,7 +120,7 @@ async def stop_and_continue(first: Member, second: Member) -> None:
     """The first stops and is continued, before the second has reached a line."""
     await first.stops("breakpoint", 1)
     await second.hears(PAUSE_RANK)
-    await first.report(RANK_GOES, CONTINUE)
+    await first.report(RANK_REQUEST, CONTINUE)
     await second.hears(WITHDRAW_RANK_PAUSE)
 
 
@@ -129,13 +129,13 @@ def test_a_rank_that_paused_while_its_pause_was_taken_back_continues() -> None:
         await stop_and_continue(first, second)
         # It was on its way.
         await second.stops("pause", 1)
-        await second.hears(RANK_GOES, command="continue")
+        await second.hears(RANK_REQUEST, command="continue")
         # It counts as running, and the first was not paused for it: that one hears nothing before it is, for this.
         await second.stops("breakpoint", 2)
         await first.hears(PAUSE_RANK)
         await first.stops("pause", 2)
-        await second.report(RANK_GOES, CONTINUE)
-        await first.hears(RANK_GOES, command="continue")
+        await second.report(RANK_REQUEST, CONTINUE)
+        await first.hears(RANK_REQUEST, command="continue")
 
     with_two(scenario)
 
@@ -156,7 +156,7 @@ def test_a_pause_that_is_asked_for_again_is_one() -> None:
         await second.hears(PAUSE_RANK)
         await second.stops("pause", 1)
         # Both are held, and not at the same line.
-        await first.report(RANK_GOES, RankGoesBody("next"))
+        await first.report(RANK_REQUEST, RankRequestBody("next"))
         await first.hears(PRINT_AT_RANK, text="rank 1 did not step with rank 0: it is stopped at program.py:1.")
 
     with_two(scenario)
@@ -164,12 +164,12 @@ def test_a_pause_that_is_asked_for_again_is_one() -> None:
 
 def test_a_pause_that_a_user_asks_for_pauses_all() -> None:
     async def scenario(first: Member, second: Member) -> None:
-        await second.report(RANK_GOES, RankGoesBody("pause"))
+        await second.report(RANK_REQUEST, RankRequestBody("pause"))
         await first.hears(PAUSE_RANK)
         await second.stops("pause", 1)
         await first.stops("pause", 1)
-        await second.report(RANK_GOES, CONTINUE)
-        await first.hears(RANK_GOES, command="continue")
+        await second.report(RANK_REQUEST, CONTINUE)
+        await first.hears(RANK_REQUEST, command="continue")
 
     with_two(scenario)
 

@@ -120,14 +120,14 @@ test("the page of explored stages has panes whose counterparts light up", { tag:
     await expect(panes.nth(1).locator(".lit", { hasText: "relu = torch.relu(hidden)" })).toBeVisible();
     await expect(panes.nth(1).locator(".lit", { hasText: "torch.nn.functional.layer_norm" })).toHaveCount(0);
     await expect(panes.nth(3).locator(".lit", { hasText: "// cpp_fused_add_mul_relu" })).toBeVisible();
-    await expect(page.locator("#said")).toContainText("backward-kernels");
+    await expect(page.locator("#counterparts")).toContainText("backward-kernels");
     await page.screenshot({ path: info.outputPath("stages-page.png") });
     await panes.nth(3).locator(".code .part", { hasText: "// cpp_fused_native_layer_norm_0" }).click();
     await expect(panes.first().locator(".lit")).toHaveCount(1);
     await expect(panes.first().locator(".lit")).toContainText("hidden = self.layers[0]");
     await page.getByRole("button", { name: /^forward peak: \d+ B at explored.py:\d+/ }).click();
     await expect(panes.nth(3).locator("select")).toHaveValue("forward-kernels");
-    await expect(page.locator("#said")).toContainText("in use, the peak");
+    await expect(page.locator("#counterparts")).toContainText("in use, the peak");
     await panes.nth(1).locator("select").selectOption("changes:joint-passes");
     await expect(panes.nth(1).locator(".removed", { hasText: "aten.alias.default(relu)" })).toBeVisible();
     expect(problems).toEqual([]);

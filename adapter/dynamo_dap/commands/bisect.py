@@ -34,8 +34,8 @@ from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import UNCOMPILED, add_program, given_program, launching, read_options
 from dynamo_dap.records.repeated_input import RepeatedInput
 
-_AS_IT_IS = "program"
-_AS_IT_IS_MEANING = "the program as it is, with its own backend"
+_PROGRAM = "program"
+_PROGRAM_MEANING = "the program as it is, with its own backend"
 _FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 """Turns off torch's caches, whose hits skip stages. The C++ compiler's cache stays on: it depends on the code alone."""
 _EXIT, _OUTPUT = "exit", "output"
@@ -158,11 +158,11 @@ class _Bisection:
                 self._prove_repeatable()
                 return self._part_at_fault(stage, ended.problem)
         # The runs so far replaced the program's own backend.
-        ended = self._run(_AS_IT_IS_MEANING, _FRESH)
+        ended = self._run(_PROGRAM_MEANING, _FRESH)
         if ended.problem is None:
             return None
         self._prove_repeatable()
-        return Verdict(_AS_IT_IS, ended.problem)
+        return Verdict(_PROGRAM, ended.problem)
 
     def _prove_repeatable(self) -> None:
         """Run the program uncompiled again. If its check fails now, failed checks prove nothing about the stages."""
@@ -293,7 +293,7 @@ def text_without_fault(check: str) -> str:
 
 def verdict_text(found: Verdict) -> str:
     """Return the result as text."""
-    meaning = STAGES.get(found.stage, _AS_IT_IS_MEANING)
+    meaning = STAGES.get(found.stage, _PROGRAM_MEANING)
     lines = [f"Wrong: {found.stage} ({meaning}): {found.problem}"]
     item = found.item
     if found.part is not None:

@@ -183,11 +183,11 @@ def _asked(python: str) -> tuple[_Facts | None, str]:
             return None, f"{python} cannot be run: {getattr(error, 'strerror', None) or error}"
         except subprocess.TimeoutExpired:
             return None, f"{python} imported torch for over {_ASK_SECONDS} s"
-        answered, said = _last_line(output), _last_line(errors)
+        answered, refusal = _last_line(output), _last_line(errors)
     try:
         return msgspec.json.decode(answered, type=_Facts), ""
     except msgspec.DecodeError:
-        return None, f"{python} cannot run dynamo-dap: {said or f'exit status {run.returncode}'}"
+        return None, f"{python} cannot run dynamo-dap: {refusal or f'exit status {run.returncode}'}"
 
 
 def _last_line(file: BinaryIO) -> str:

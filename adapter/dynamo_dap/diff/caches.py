@@ -137,24 +137,24 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
         _, nearest, _ = _nearest(function, compiled, [each], filled)
         known = {part.name for part in parts}
         parts += [] if nearest is None else [one for one in _differing(nearest, each) if one.name not in known]
-    advice, said, diff = list(_advice_for_reasons(reasons)), None, list[str]()
+    advice, explanation, diff = list(_advice_for_reasons(reasons)), None, list[str]()
     place = _place_of_function(compiled, reasons)
     if any(part.name == GRAPH for part in parts) and counterpart is not None:
         diff, place = _graph_diff(counterpart, compiled)
         if diff and _only_numbers(diff) and not any(_GUARD_FAILS in reason for reason in reasons):
             advice.append(NUMBER)
-        said = (
+        explanation = (
             "the graph differs"
             if diff
             else "the graph differs in facts that the record lacks: a constant tensor, or names"
         )
     elif lookup is not None and match is None and any(lookup.components for lookup in missed):
-        said = "the first run made no similar lookup"
+        explanation = "the first run made no similar lookup"
     elif match is not None and not parts and any(each.reason == "guard_miss" for each in missed):
-        said, place = _of_sizes(compiled, counterpart)
+        explanation, place = _of_sizes(compiled, counterpart)
     elif match is not None and not parts:
-        said = _of_same_key(lookup, reasons, counterpart)
-    if said is _NO_BACKWARD:
+        explanation = _of_same_key(lookup, reasons, counterpart)
+    if explanation is _NO_BACKWARD:
         advice.append("Run the backward pass in the run that fills the caches, or call it under torch.no_grad().")
     for part in parts:
         advice += [text for text in [_advice_for(part.name)] if text is not None]
@@ -166,7 +166,7 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
         place or compiled.place,
         reasons,
         [part for part in parts if part.name != GRAPH][:_MOST_PARTS],
-        said,
+        explanation,
         diff,
         list(dict.fromkeys(advice)),
     )

@@ -28,7 +28,7 @@ class UnreadableStages(Exception):
     """A file of stages cannot be read; the message is for the user."""
 
 
-class _Begun(msgspec.Struct, rename="camel"):
+class _Header(msgspec.Struct, rename="camel"):
     stages: int
     """The version of the format."""
     program: list[str]
@@ -51,7 +51,7 @@ class StagesWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         self._lock = threading.Lock()
         self._size = 0
-        self._append(_Begun(VERSION, program, str(Path.cwd())))
+        self._append(_Header(VERSION, program, str(Path.cwd())))
 
     def write(self, compiled: Explored, documents: list[Document]) -> None:
         """Append documents."""
@@ -107,7 +107,7 @@ def read_stages(path: Path) -> list[Explored]:
     try:
         with open_regular(path) as file:
             lines = file.read(BOUND).split(b"\n")
-        begun = msgspec.json.decode(without_controls(lines[0]), type=_Begun)
+        begun = msgspec.json.decode(without_controls(lines[0]), type=_Header)
     except OSError as error:
         raise UnreadableStages(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):

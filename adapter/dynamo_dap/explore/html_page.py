@@ -23,7 +23,7 @@ def html_page(compiles: Sequence[Explored]) -> Iterator[str]:
     body = (
         "<header><select id='compile' title='Compile'></select>",
         "<button id='more' title='One more pane'>+ pane</button>",
-        "<span id='peaks'></span><span id='said'></span></header>",
+        "<span id='peaks'></span><span id='counterparts'></span></header>",
         "<main id='panes'></main>",
         data_element(data),
     )

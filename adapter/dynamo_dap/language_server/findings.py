@@ -260,8 +260,8 @@ def _skipped(record: Record) -> Iterator[Finding]:
     known = {(one.name, one.place): one for one in record.functions}
     for skipped in record.skipped:
         function = known.get((skipped.name, skipped.place)) or CompiledFunction(skipped.name, skipped.place)
-        said = any(one.state != "skipped" or one.breaks or one.limit for one in function.compiles)
-        if skipped.place is not None and not said:
+        is_explained = any(one.state != "skipped" or one.breaks or one.limit for one in function.compiles)
+        if skipped.place is not None and not is_explained:
             reason = skipped.reason.split("\n", 1)[0]
             message = f"Skipped: {skipped.name} runs eagerly: {reason}"
             yield Finding(Kind.SKIPPED, skipped.place, message, skipped.place.line, function, is_about_function=True)

@@ -150,8 +150,8 @@ class _Progress:
 
     def report(self, text: str) -> None:
         if self._is_shown:
-            said = types.WorkDoneProgressReport(message=without_links(text))
-            self._client.work_done_progress.report(self._token, said)
+            report = types.WorkDoneProgressReport(message=without_links(text))
+            self._client.work_done_progress.report(self._token, report)
 
     def end(self) -> None:
         if self._is_shown:

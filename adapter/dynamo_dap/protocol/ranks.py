@@ -79,13 +79,13 @@ _MARK = "#rank="
 RANK_RUNS = "rankRuns"
 """A session's program runs: it may be paused. No body."""
 RANK_STOPPED = "rankStopped"
-RANK_GOES = "rankGoes"
+RANK_REQUEST = "rankRequest"
 """The user resumes or pauses a rank. The message goes to the other ranks too, and they do the same."""
 PAUSE_RANK = "pauseRank"
 """Another rank has stopped. No body."""
 WITHDRAW_RANK_PAUSE = "withdrawRankPause"
 """The user resumes: a rank whose pause is still pending must not stop. No body."""
-PRINT_AT_RANK = "tellRank"
+PRINT_AT_RANK = "printAtRank"
 
 
 class Place(Struct, frozen=True):
@@ -111,8 +111,8 @@ class RankStoppedBody(Struct):
     place: Place
 
 
-class RankGoesBody(Struct, omit_defaults=True):
-    """Body of ``RANK_GOES``: a DAP request, without its thread."""
+class RankRequestBody(Struct, omit_defaults=True):
+    """Body of ``RANK_REQUEST``: a DAP request, without its thread."""
 
     command: str
     granularity: str | None = None

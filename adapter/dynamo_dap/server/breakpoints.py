@@ -261,10 +261,10 @@ def _decisive(command: str, parts: dict[str, Breakpoint]) -> Breakpoint:
     if eager is None or not eager.verified:
         return agent
     if not agent.verified:
-        said = None if agent.message is None else f"stops in ordinary Python only: {agent.message}"
-        return msgspec.structs.replace(eager, message=eager.message or said)
-    said = None if agent.message is None else f"{agent.message}, and where it runs as ordinary Python"
-    return msgspec.structs.replace(agent, message=said)
+        message = None if agent.message is None else f"stops in ordinary Python only: {agent.message}"
+        return msgspec.structs.replace(eager, message=eager.message or message)
+    message = None if agent.message is None else f"{agent.message}, and where it runs as ordinary Python"
+    return msgspec.structs.replace(agent, message=message)
 
 
 _NOT_DEBUGGED = "The program runs without debugging"

@@ -160,17 +160,17 @@ class Client:
     def _knows(self, event: str) -> bool:
         if event == COMPILES_CHANGED_EVENT:
             return self._follows_compiles
-        said = self._information
+        information = self._information
         if event in _PROGRESS_EVENTS:
-            return said is not None and bool(said.supports_progress_reporting)
+            return information is not None and bool(information.supports_progress_reporting)
         if event in (LOGGED_EVENT, WHAT_IF_EVENT):
-            return said is not None and said.client_id == VS_CODE
+            return information is not None and information.client_id == VS_CODE
         if event == MISSED_EVENT:
-            return said is not None and said.client_id in (VS_CODE, TERMINAL)
+            return information is not None and information.client_id in (VS_CODE, TERMINAL)
         if event == "invalidated":
-            return said is not None and bool(said.supports_invalidated_event)
+            return information is not None and bool(information.supports_invalidated_event)
         if event == "memory":
-            return said is not None and bool(said.supports_memory_event)
+            return information is not None and bool(information.supports_memory_event)
         return event in _EVENTS
 
     def exited(self, exit_code: int) -> None:

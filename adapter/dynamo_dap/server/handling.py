@@ -123,7 +123,7 @@ def _forward(session: Session, request: Request, given: object) -> None:
     has_effect = request.command == "pause" or (rank is not None and rank.holds(thread_id))
     session.router.forward(request)
     if rank is not None and has_effect:
-        rank.goes(request.command, getattr(given, "granularity", None))
+        rank.requested(request.command, getattr(given, "granularity", None))
 
 
 _GRANULARITIES = ("statement", "line", "instruction")

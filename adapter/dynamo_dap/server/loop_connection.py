@@ -155,22 +155,22 @@ class _Poster:
 
 
 class HandshakeReceiver:
-    """Receives from a connection before the handshake: it only logs the messages of ``who``."""
+    """Receives from a connection before the handshake: it only logs the messages of ``sender``."""
 
-    def __init__(self, who: str) -> None:
-        self._who = who
+    def __init__(self, sender: str) -> None:
+        self._sender = sender
 
     def on_request(self, request: Request) -> None:
         """Log the request."""
-        _log.warning("%s asks '%s' before the handshake", self._who, request.command)
+        _log.warning("%s asks '%s' before the handshake", self._sender, request.command)
 
     def on_event(self, event: Event) -> None:
         """Log the event."""
-        _log.debug("%s says '%s' before the handshake", self._who, event.event)
+        _log.debug("%s says '%s' before the handshake", self._sender, event.event)
 
     def on_invalid_message(self, problem: str) -> None:
         """Log the problem, without a reply: nobody would read a reply."""
-        _log.warning("%s sent an invalid message before the handshake: %s", self._who, problem)
+        _log.warning("%s sent an invalid message before the handshake: %s", self._sender, problem)
 
     def on_closed(self, problem: str | None) -> None:
         """Do nothing: the pending request fails with the reason."""

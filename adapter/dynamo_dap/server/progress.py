@@ -56,12 +56,12 @@ class SlowStart:
 
     def __init__(self, client: Client, title: str) -> None:
         self._progress = _Progress(client, "start", title, cancellable=True)
-        self._what = ""
+        self._activity = ""
         self._timer: asyncio.TimerHandle | None = None
 
     def waits_for(self, what: str) -> None:
         """Begin to wait for ``what``."""
-        self._what = what
+        self._activity = what
         if self._progress.id is not None:
             self._progress.show(what)
         elif self._timer is None:
@@ -80,7 +80,7 @@ class SlowStart:
 
     def _show(self) -> None:
         self._timer = None
-        self._progress.show(self._what)
+        self._progress.show(self._activity)
 
 
 @dataclass

@@ -18,14 +18,14 @@ from dynamo_dap.protocol.options import ConnectTarget
 from dynamo_dap.protocol.ranks import (
     PAUSE_RANK,
     PRINT_AT_RANK,
-    RANK_GOES,
+    RANK_REQUEST,
     RANK_RUNS,
     RANK_STOPPED,
     WITHDRAW_RANK_PAUSE,
     Newcomer,
     Place,
     PrintAtRankBody,
-    RankGoesBody,
+    RankRequestBody,
     RankStoppedBody,
 )
 from dynamo_dap.server.launching.listeners import AgentListener
@@ -77,7 +77,7 @@ class RankMeeting:
         """Note that ``member`` has stopped. Unless that ends its step, pause the other ranks."""
         if stop.reason == "pause" and not member.is_asked:
             # The user resumed the others, which withdrew this pause, before the rank stopped.
-            member.go(RankGoesBody("continue"))
+            member.send_request(RankRequestBody("continue"))
             return
         member.place, member.is_asked = stop.place, False
         step = self._step
@@ -90,17 +90,17 @@ class RankMeeting:
                 step.leader.report(f"{member.name} has reached {stop.place}.")
         self._pause_running()
 
-    def goes(self, leader: _Member, goes: RankGoesBody) -> None:
+    def requested(self, leader: _Member, request: RankRequestBody) -> None:
         """Make the other ranks follow ``leader``, which the user resumes or pauses."""
-        if goes.command == "pause":
+        if request.command == "pause":
             leader.is_asked = True
             self._pause_running()
             return
         place, leader.place, leader.is_asked = leader.place, None, False
-        if goes.command == "continue":
+        if request.command == "continue":
             self._continue(leader)
         else:
-            self._begin_step(leader, place, goes)
+            self._begin_step(leader, place, request)
 
     def left(self, member: _Member) -> None:
         """Drop ``member``, whose session has ended, usually with its program."""
@@ -134,11 +134,11 @@ class RankMeeting:
             if member is leader:
                 continue
             if member.is_held:
-                member.go(RankGoesBody("continue"))
+                member.send_request(RankRequestBody("continue"))
             else:
                 member.withdraw_pause()
 
-    def _begin_step(self, leader: _Member, place: Place | None, goes: RankGoesBody) -> None:
+    def _begin_step(self, leader: _Member, place: Place | None, request: RankRequestBody) -> None:
         before = self._step
         if before is not None:
             self._late |= before.waiting - {leader}
@@ -148,7 +148,7 @@ class RankMeeting:
         for member in self._members:
             if member in together:
                 member.reported_divergence = None
-                member.go(goes)
+                member.send_request(request)
             elif member is not leader:
                 self._report_divergence(member, leader)
 
@@ -253,9 +253,9 @@ class _Member:
         self.is_asked = False
         self.connection.send_event(WITHDRAW_RANK_PAUSE)
 
-    def go(self, goes: RankGoesBody) -> None:
+    def send_request(self, request: RankRequestBody) -> None:
         self.place, self.is_asked = None, False
-        self.connection.send_event(RANK_GOES, goes)
+        self.connection.send_event(RANK_REQUEST, request)
 
     def report(self, text: str) -> None:
         self.connection.send_event(PRINT_AT_RANK, PrintAtRankBody(text))
@@ -266,8 +266,8 @@ class _Member:
                 self._meeting.runs(self)
             elif event.event == RANK_STOPPED:
                 self._meeting.stopped(self, decode(event.body, RankStoppedBody, RANK_STOPPED))
-            elif event.event == RANK_GOES:
-                self._meeting.goes(self, decode(event.body, RankGoesBody, RANK_GOES))
+            elif event.event == RANK_REQUEST:
+                self._meeting.requested(self, decode(event.body, RankRequestBody, RANK_REQUEST))
         except ProtocolError as error:
             self.on_invalid_message(str(error))
 

@@ -21,14 +21,14 @@ from dynamo_dap.protocol.options import ConnectTarget
 from dynamo_dap.protocol.ranks import (
     PAUSE_RANK,
     PRINT_AT_RANK,
-    RANK_GOES,
+    RANK_REQUEST,
     RANK_RUNS,
     RANK_STOPPED,
     WITHDRAW_RANK_PAUSE,
     Newcomer,
     Place,
     PrintAtRankBody,
-    RankGoesBody,
+    RankRequestBody,
     RankStoppedBody,
 )
 from dynamo_dap.protocol.streams import SocketStream
@@ -135,7 +135,7 @@ class RankMember:
         """Return whether a thread is held."""
         return thread_id in self._threads().held
 
-    def goes(self, command: str, granularity: str | None) -> None:
+    def requested(self, command: str, granularity: str | None) -> None:
         """Report that the user resumed a held thread by ``command``, or asked to ``pause``."""
         if command == "pause":
             self._wants_pause = True
@@ -143,7 +143,7 @@ class RankMember:
             self._withdraw_pause()
         else:
             return
-        self._report(RANK_GOES, RankGoesBody(command, granularity))
+        self._report(RANK_REQUEST, RankRequestBody(command, granularity))
 
     def _report(self, event: str, body: object = None) -> None:
         if self._connection is not None and not self._connection.is_closed:
@@ -158,8 +158,8 @@ class RankMember:
                 self._pause()
             elif event.event == WITHDRAW_RANK_PAUSE:
                 self._withdraw_pause()
-            elif event.event == RANK_GOES:
-                self._go(decode(event.body, RankGoesBody, RANK_GOES))
+            elif event.event == RANK_REQUEST:
+                self._carry_out(decode(event.body, RankRequestBody, RANK_REQUEST))
             elif event.event == PRINT_AT_RANK:
                 self._client.output(decode(event.body, PrintAtRankBody, PRINT_AT_RANK).text)
         except ProtocolError as error:
@@ -209,11 +209,11 @@ class RankMember:
         if was_wanted and not self._asking:
             self._ask(WITHDRAW_PAUSE, {})
 
-    def _go(self, goes: RankGoesBody) -> None:
+    def _carry_out(self, request: RankRequestBody) -> None:
         self._withdraw_pause()
         held = self._threads().held
-        for thread_id in held if goes.command == "continue" else [one for one in held if one == self._last]:
-            self._resume(thread_id, goes.command, goes.granularity)
+        for thread_id in held if request.command == "continue" else [one for one in held if one == self._last]:
+            self._resume(thread_id, request.command, request.granularity)
 
     def _resume(self, thread_id: int, command: str, granularity: str | None) -> None:
         arguments: dict[str, object] = {"threadId": thread_id}

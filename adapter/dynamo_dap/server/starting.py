@@ -222,8 +222,8 @@ def _died_before_connecting(process: OwnedProcess, job: Job) -> StartRefused:
     if exit_code is None:
         return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, "the terminal was closed before the program started")
     how = f"died of {signal_name}" if (signal_name := death_by_signal(exit_code)) else f"exited with code {exit_code}"
-    said = ". It said:\n" + "\n".join(lines[-_SHOWN_LINES:]) if lines else ", and wrote nothing to stderr"
-    return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, f"{job.python[0]} {how} before the program could start{said}")
+    output = ". It said:\n" + "\n".join(lines[-_SHOWN_LINES:]) if lines else ", and wrote nothing to stderr"
+    return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, f"{job.python[0]} {how} before the program could start{output}")
 
 
 async def _connect(target: ConnectTarget) -> socket.socket:

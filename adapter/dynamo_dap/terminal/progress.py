@@ -23,7 +23,7 @@ class Progress:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._id: str | None = None
-        self._what = ""
+        self._activity = ""
         self._next = 0.0
         self._pause = _FIRST_PAUSE
 
@@ -32,7 +32,7 @@ class Progress:
         if event.event == "progressStart":
             begun = decode(event.body, ProgressStartEventBody, "progressStart event")
             if begun.title == COMPILING:
-                self._id, self._what = begun.progress_id, ""
+                self._id, self._activity = begun.progress_id, ""
                 self._show(begun.message or "")
         else:
             updated = decode(event.body, ProgressUpdateEventBody, "progressUpdate event")
@@ -40,12 +40,12 @@ class Progress:
                 self._show(updated.message or "")
 
     def _show(self, message: str) -> None:
-        what, now = message.partition(" (")[0], time.monotonic()
-        if what != self._what:
+        activity, now = message.partition(" (")[0], time.monotonic()
+        if activity != self._activity:
             self._pause = _FIRST_PAUSE
         elif now < self._next:
             return
         else:
             self._pause *= 2
-        self._what, self._next = what, now + self._pause
+        self._activity, self._next = activity, now + self._pause
         self._screen.note(message)

@@ -81,17 +81,17 @@ def _print_rows(screen: Screen, body: TensorBody, shown: Shown) -> None:
             line.append(" " * (width - len(text))).append(text, style)
         screen.say(line)
     total = body.shape[-2:] if len(body.shape) > 1 else [*body.shape, 1, 1][:2]
-    said = []
+    notes = []
     if len(body.shape) > 2:
-        said.append(f"this is [{part}]")
+        notes.append(f"this is [{part}]")
     if len(widths) < total[1]:
-        said.append(f"{len(widths)} of {total[1]} columns")
+        notes.append(f"{len(widths)} of {total[1]} columns")
     if shown.row < total[0]:
-        said.append(f"{shown.row} of {total[0]} rows: 'show' continues")
+        notes.append(f"{shown.row} of {total[0]} rows: 'show' continues")
     if len(body.shape) > 2:
-        said.append(f"another part: show ({shown.expression})[-1]")
-    if said:
-        screen.note(f"  {'; '.join(said)}")
+        notes.append(f"another part: show ({shown.expression})[-1]")
+    if notes:
+        screen.note(f"  {'; '.join(notes)}")
 
 
 def _widths(rows: list[list[str]], room: int) -> list[int]:

@@ -31,7 +31,7 @@ _EXPLANATION = re.compile(r"^  Explanation: (.*?)(?=^  Hint: |^  Developer debug
 _HINT = re.compile(r"^  Hint: (.*?)(?=^  Hint: |^\s*$|\Z)", re.M | re.S)
 _CONTEXT = "\n  Developer debug context: "
 _LINK = re.compile(r"please visit: (?P<link>https://\S*/gb(?P<number>\d+)\.html)")
-_ANOTHER = "\n\n*** While handling this graph break, another graph break occurred: ***"
+_NEXT_BREAK = "\n\n*** While handling this graph break, another graph break occurred: ***"
 _COMPILE = re.compile(r"^\s*(?:-\s+)?(?P<id>!?\d+/\d+(?:_\d+)?): ")
 _ADVICE = re.compile(r"\. (?P<hint>Guard failed on a parameter, consider using .+)$", re.DOTALL)
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
@@ -132,7 +132,7 @@ def stack_of(text: str) -> tuple[list[StackLine], list[SourceText]]:
 
 def break_of(message: str, place: Place | None) -> GraphBreak:
     """Return a graph break from torch's message: its kind, explanation, hints and context."""
-    first = message.split(_ANOTHER, 1)[0]
+    first = message.split(_NEXT_BREAK, 1)[0]
     body, _, rest = first.partition(_CONTEXT)
     explanation = _EXPLANATION.search(body)
     link = _LINK.search(rest) or _LINK.search(body)

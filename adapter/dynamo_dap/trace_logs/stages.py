@@ -68,7 +68,7 @@ class StagesInLog:
         """Collect the documents of compiles whose name contains ``function``; None: of all."""
         self._mapped = mapped
         self._function = function
-        self._left = bound
+        self._remaining = bound
         self._compiles: dict[str, _Compile] = {}
         self._found: dict[str, Explored] = {}
         self.is_truncated = False
@@ -83,10 +83,10 @@ class StagesInLog:
         compiled = None if identifier is None else translation.record.find(identifier)
         if compiled is None or (self._function is not None and self._function not in compiled.name):
             return
-        if len(entry.content) > min(self._left, _LONGEST):
+        if len(entry.content) > min(self._remaining, _LONGEST):
             self.is_truncated = True
             return
-        self._left -= len(entry.content)
+        self._remaining -= len(entry.content)
         known = self._compiles.get(compiled.id)
         if known is None or known.attempt < len(compiled.attempts):
             # Drop the documents of an abandoned attempt.

@@ -51,7 +51,7 @@ function called(lines: string[], text: string): CompiledDefinition | undefined {
     if (name === undefined || (next === "(" && !isClass(lines, name))) {
         return undefined;
     }
-    const line = lineOfDefinition(lines, name) ?? lineOfDefinition(lines, madeFrom(lines, name));
+    const line = lineOfDefinition(lines, name) ?? lineOfDefinition(lines, originalName(lines, name));
     return line === undefined ? undefined : definition(lines, line);
 }
 
@@ -65,7 +65,7 @@ function isClass(lines: string[], name: string): boolean {
 }
 
 /** The class in `model = Tiny()`. */
-function madeFrom(lines: string[], name: string): string | undefined {
+function originalName(lines: string[], name: string): string | undefined {
     return lines.map((line) => MADE_FROM.exec(line)).find((made) => made?.[1] === name)?.[2];
 }
 

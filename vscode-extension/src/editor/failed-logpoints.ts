@@ -33,14 +33,14 @@ async function report({ path, line, hits, expression, problem }: FailedLog): Pro
     const uri = vscode.Uri.file(path);
     const text = (await vscode.workspace.openTextDocument(uri)).getText();
     const target = afterAssignment(text.split(/\r?\n/), line - 1, expression);
-    const said = vscode.l10n.t("Log message at line {0}: {1} hits, all failed. {2}.", line, hits, problem);
+    const warning = vscode.l10n.t("Log message at line {0}: {1} hits, all failed. {2}.", line, hits, problem);
     if (target === undefined) {
-        void showWarning(said);
+        void showWarning(warning);
         return;
     }
     const move = vscode.l10n.t("Move to Line {0}", target.line + 1);
     const why = vscode.l10n.t("A log message is printed before its line runs, and line {0} assigns {1}.", line, target.name);
-    if ((await showWarning(`${said} ${why}`, move)) === move) {
+    if ((await showWarning(`${warning} ${why}`, move)) === move) {
         moveLogpoints(uri, line - 1, target.line);
     }
 }

@@ -121,7 +121,7 @@ async function replay(python: string, folder: string, ...options: string[]): Pro
         if (code === NOT_AGREED && stdout !== undefined) {
             return { output: stdout, isAgreed: false };
         }
-        const said = stderr?.trim() ?? "";
-        throw new Error(said === "" ? errorText(problem) : said, { cause: problem });
+        const output = stderr?.trim() ?? "";
+        throw new Error(output === "" ? errorText(problem) : output, { cause: problem });
     }
 }

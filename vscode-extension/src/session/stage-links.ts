@@ -43,7 +43,7 @@ export class StageLinks {
     ofLine(path: string, line: number): LinkedPart[] {
         const isThere = (place: Place): boolean => place.path === path && place.line === line;
         const found = [...this.parts.values()].filter(({ lines, callers }) => lines.some(isThere) || callers.some(isThere));
-        return this.known(this.became(found.map(({ id }) => id)));
+        return this.known(this.descendants(found.map(({ id }) => id)));
     }
 
     /** The part of a stage that contains a line. */
@@ -54,7 +54,7 @@ export class StageLinks {
     /** The part itself, the parts that it was made from, and the parts that were made from it. */
     counterparts(part: LinkedPart): LinkedPart[] {
         const above = closure([part.id], (id) => this.parts.get(id)?.part.parents ?? []);
-        return this.known([...above, ...this.became([part.id])]);
+        return this.known([...above, ...this.descendants([part.id])]);
     }
 
     /** The ranges of a stage, each numbered by the first user line that it computes. */
@@ -83,7 +83,7 @@ export class StageLinks {
         return this.numbers;
     }
 
-    private became(ids: string[]): Set<string> {
+    private descendants(ids: string[]): Set<string> {
         return closure(ids, (id) => this.children.get(id) ?? []);
     }
 

@@ -45,17 +45,17 @@ export function drawPicture(picture: Picture, isImage: boolean, chosen: Chosen):
 /** Notes on how the picture was made. */
 export function noteOf(picture: Picture, isImage: boolean): string {
     const { rowStep, columnStep, isSampled, tileCount, tiles } = picture;
-    const said = [];
+    const sentences = [];
     if (rowStep * columnStep > 1) {
-        said.push(pointOf(isImage, isSampled, rowStep, columnStep));
+        sentences.push(pointOf(isImage, isSampled, rowStep, columnStep));
     }
     if (tileCount !== undefined) {
-        said.push(localized("The first {0} of {1}.", tiles, tileCount));
+        sentences.push(localized("The first {0} of {1}.", tiles, tileCount));
     }
     if (isImage && (picture.low !== 0 || (picture.high !== 1 && picture.high !== 255))) {
-        said.push(localized("The color scale runs from {0} to {1}.", short(picture.low), short(picture.high)));
+        sentences.push(localized("The color scale runs from {0} to {1}.", short(picture.low), short(picture.high)));
     }
-    return said.join(" ");
+    return sentences.join(" ");
 }
 
 function pointOf(isImage: boolean, isSampled: boolean | undefined, rows: number, columns: number): string {

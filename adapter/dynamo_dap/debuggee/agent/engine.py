@@ -426,13 +426,13 @@ class CachedCalls(Protocol):
         on the thread that makes the call.
         """
 
-    def are_compiled_wanted(self) -> bool:
+    def may_replay_compiled(self) -> bool:
         """Return whether a call that was compiled just now may need a replay. Runs on any thread."""
 
-    def wants_compiled(self, code: types.CodeType) -> bool:
+    def must_replay_compiled(self, code: types.CodeType) -> bool:
         """Return whether to replay the call whose compile has generated ``code``. Runs on the call's thread."""
 
-    def note_compiled(self, call: CachedCall) -> CallFacts | None:
+    def replay_compiled(self, call: CachedCall) -> CallFacts | None:
         """Replay the call up to its graph break, without a stop, for its history. Returns the result of ``stop_in``."""
 
     def has_begun(self, code: types.CodeType) -> bool:

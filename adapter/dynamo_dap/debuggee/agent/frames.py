@@ -178,12 +178,12 @@ class EagerFrame(Frame):
 GLOBALS_FILE = "<globals>"
 """The file of ``frame_of_globals``."""
 
-_ITS_OWN_FRAME = compile("__import__('sys')._getframe()", GLOBALS_FILE, "eval")
+_EVALUATED_FRAME = compile("__import__('sys')._getframe()", GLOBALS_FILE, "eval")
 
 
 def frame_of_globals() -> types.FrameType:
     """Return a finished frame for reading and assigning the globals of the program's ``__main__``."""
-    frame: types.FrameType = eval(_ITS_OWN_FRAME, vars(sys.modules["__main__"]))
+    frame: types.FrameType = eval(_EVALUATED_FRAME, vars(sys.modules["__main__"]))
     return frame
 
 

@@ -27,11 +27,11 @@ class Reply:
         self._client = client
         self._request = request
         self._lock = lock("answer", Level.DATA)
-        self._is_given = False
+        self._is_sent = False
 
     def _take(self) -> bool:
         with self._lock:
-            is_first, self._is_given = not self._is_given, True
+            is_first, self._is_sent = not self._is_sent, True
         return is_first
 
     def respond(self, body: object) -> None:

@@ -164,16 +164,16 @@ class CachedCallStops:
 
     # -- calls that were compiled just now -------------------------------------------------------------------------
 
-    def are_compiled_wanted(self) -> bool:
+    def may_replay_compiled(self) -> bool:
         """Return whether a newly compiled call may need a replay from a graph break on."""
         host = self._host
         return self.are_traced() and (host.steps.any_step or host.breakpoints.any_line(COMPILE_TIME))
 
-    def wants_compiled(self, code: types.CodeType) -> bool:
-        """Return whether to note the call whose compile generated ``code``."""
-        return self._logs.take_unsaved(code) and self.are_compiled_wanted()
+    def must_replay_compiled(self, code: types.CodeType) -> bool:
+        """Return whether to replay the call whose compile generated ``code``."""
+        return self._logs.take_unsaved(code) and self.may_replay_compiled()
 
-    def note_compiled(self, call: CachedCall) -> CallFacts | None:
+    def replay_compiled(self, call: CachedCall) -> CallFacts | None:
         """Replay the part before the graph break, without a stop: the call has stopped there already."""
         # The breakpoints have stopped, counted and logged this call already: predictions are learned in the next one.
         traced = TracedCall(_NEVER, call, None)

@@ -234,7 +234,7 @@ class DebugpyDebugger:
 
     def functions_seen(self) -> Collection[FunctionKey] | None:
         """Return the functions that debugpy has seen; None if it may have missed some."""
-        seen = None if own_tracers.are_known() else pydevd_notes.functions_seen()
+        seen = None if own_tracers.has_program_tracer() else pydevd_notes.functions_seen()
         return (
             None
             if seen is None

@@ -113,7 +113,7 @@ def _report_once(how: str, path: str, line: int) -> None:
     )
 
 
-def are_known() -> bool:
+def has_program_tracer() -> bool:
     """Return whether the program is known to have replaced debugpy's trace function."""
     return bool(_reported)
 

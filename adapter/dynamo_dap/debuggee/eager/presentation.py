@@ -119,7 +119,7 @@ class Presentation(pydevd_variables.Presentation):
             data[VARIABLE_MENU] = TENSOR
         hint = {"kind": value.kind, "attributes": list(value.attributes), "lazy": value.lazy}
         if any(hint.values()):
-            data["presentationHint"] = {name: said for name, said in hint.items() if said}
+            data["presentationHint"] = {name: value for name, value in hint.items() if value}
         return data
 
     def children(self, variable: Any) -> list[tuple[str, object, str | None]] | None:

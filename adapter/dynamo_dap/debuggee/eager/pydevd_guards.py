@@ -195,8 +195,8 @@ def _read_files_once() -> None:
     api._get_code_lines, processor.on_setbreakpoints_request = get_code_lines, on_setbreakpoints_request
     # For each breakpoint, debugpy makes a frame to decide whether its file is the user's, and caches the decision by
     # that frame. Return the same frame for all breakpoints of a file.
-    stand_in_frame = functools.lru_cache(maxsize=64)(api.PyDevdAPI._DummyFrame)
-    api.PyDevdAPI._DummyFrame = staticmethod(stand_in_frame)
+    shared_frame = functools.lru_cache(maxsize=64)(api.PyDevdAPI._DummyFrame)
+    api.PyDevdAPI._DummyFrame = staticmethod(shared_frame)
 
 
 def _bind(arguments: Any) -> None:

@@ -57,7 +57,7 @@ _reader = threading.local()
 _ANY_THREAD = "*"
 _ROWS_AT_MOST = 2
 """The maximum number of rows of one request that may take the whole time limit."""
-_GONE_ON = "the thread has resumed since"
+_RESUMED = "the thread has resumed since"
 _NOT_STOPPED = "notStopped"
 _seconds: Callable[[], float]
 
@@ -93,7 +93,7 @@ def install(seconds: Callable[[], float]) -> None:
                 if busy is None and not has_gone_on:
                     _waiting.setdefault(thread_id, {})[request.seq] = request
         if has_gone_on:
-            refuse(self, request.seq, request.command, _GONE_ON, _NOT_STOPPED)
+            refuse(self, request.seq, request.command, _RESUMED, _NOT_STOPPED)
         elif busy is not None:
             refuse(self, request.seq, request.command, busy)
         else:
@@ -155,7 +155,7 @@ def _serve_before_resuming(debugger: Any) -> None:
                     del _stops[thread_id]
                     late = _waiting.pop(thread_id, {})
             for request in late.values():
-                refuse(self, request.seq, request.command, _GONE_ON, _NOT_STOPPED)
+                refuse(self, request.seq, request.command, _RESUMED, _NOT_STOPPED)
 
     debugger._do_wait_suspend, debugger.do_wait_suspend = _do_wait_suspend, do_wait_suspend
 

@@ -220,7 +220,7 @@ class RunTimeLines:
         before = breakpoint.note, breakpoint.never_run
         path, line = normalized_path(breakpoint.path), breakpoint.line
         relevant = self._codes_of_function(path, line)
-        notes = [said for generated in relevant for said in _places(generated, path, line)]
+        notes = [place for generated in relevant for place in _places(generated, path, line)]
         breakpoint.note = None if not notes or "" in notes else notes[0]
         is_known = bool(relevant) and not self._may_be_elsewhere(relevant)
         breakpoint.never_run = (

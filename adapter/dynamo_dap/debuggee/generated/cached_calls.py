@@ -42,9 +42,9 @@ class CallEntries:
         self._are_wanted = wanted
         return wanted
 
-    def are_compiled_wanted(self) -> bool:
-        """Return whether newly compiled calls may have to be noted. Runs on any thread."""
-        return self._cached_calls is not None and self._cached_calls.are_compiled_wanted()
+    def may_replay_compiled(self) -> bool:
+        """Return whether newly compiled calls may need a replay. Runs on any thread."""
+        return self._cached_calls is not None and self._cached_calls.may_replay_compiled()
 
     def forget(self) -> None:
         """Forget earlier compiles: calls are reported and counted only from now on."""
@@ -96,14 +96,14 @@ class CallEntries:
         return generated.may_stop
 
     def about_to_run(self, generated: GeneratedCode) -> bool:
-        """Count the call for which ``generated`` is about to run on this thread; return whether to note it."""
+        """Count the call for which ``generated`` is about to run on this thread; return whether it needs a replay."""
         original = generated.original
         self._thread.is_first_replay = self._thread.is_counted = False
         self._thread.number = None if original is None else self._count(generated, original)
         cached_calls, code = self._cached_calls, generated.code_if_alive
-        wanted = cached_calls is not None and code is not None and cached_calls.wants_compiled(code)
-        self._thread.is_to_be_noted = wanted and self._thread.number == 0
-        return bool(self._thread.is_to_be_noted)
+        wanted = cached_calls is not None and code is not None and cached_calls.must_replay_compiled(code)
+        self._thread.must_replay_compiled = wanted and self._thread.number == 0
+        return bool(self._thread.must_replay_compiled)
 
     def only_counts(self, generated: GeneratedCode) -> bool:
         """Return whether breakpoints only count the calls that run ``generated``; see ``CachedCalls``."""
@@ -141,15 +141,15 @@ class CallEntries:
         return self.number == 0 or bool(getattr(self._thread, "is_first_replay", False))
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
-        """Stop a cached call that begins to run ``generated`` in ``frame``, or note a newly compiled one."""
+        """Stop a cached call that begins to run ``generated`` in ``frame``, or replay a newly compiled one."""
         cached_calls = self._cached_calls
         original = generated.original
         number = self.number
         if cached_calls is None or not cached_calls.are_traced() or original is None:
             return
-        if number == 0 and self._thread.is_to_be_noted:
+        if number == 0 and self._thread.must_replay_compiled:
             call = replace(_call(generated, original, frame, self._counts.get(id(original))), is_compiled_now=True)
-            self._learn(generated, cached_calls.note_compiled(call))
+            self._learn(generated, cached_calls.replay_compiled(call))
         if number == 0 or generated.cannot_be_stopped or getattr(self._thread, "is_counted", False):
             return
         step = self._host.steps.current()

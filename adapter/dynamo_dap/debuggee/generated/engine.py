@@ -155,7 +155,7 @@ class RunTimeEngine:
         now = _Wants(
             cached_calls=cached_calls,
             gradients=gradients,
-            compiled=self._calls.are_compiled_wanted(),
+            compiled=self._calls.may_replay_compiled(),
             counts=self.counts_calls,
         )
         if not host.options.run_time:
@@ -236,7 +236,7 @@ class RunTimeEngine:
         self._drop_unwound_step()
         generated = self.codes.add(code)
         generated.hits += self.counts_calls
-        is_noted = self._calls.about_to_run(generated)
+        needs_replay = self._calls.about_to_run(generated)
         if wants.breakpoints:
             for changed in self._lines.update():
                 self._host.breakpoint_changed(changed)
@@ -247,7 +247,7 @@ class RunTimeEngine:
             only_counts = self._calls.only_counts(generated) and self.needs_no_events(generated)
             generated.only_counts = is_wanted and only_counts
             generated.passes_for = now if only_counts or not is_wanted else None
-        if is_wanted or is_noted:
+        if is_wanted or needs_replay:
             self._events.about_to_run(generated, code)
             if self._events.problem is not None:
                 self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")

@@ -147,10 +147,10 @@ def _absorb_cleanup(purposes: list[Purpose]) -> list[Purpose]:
         if end > index:
             before = purposes[index - 1] if index else None
             after = purposes[end] if end < len(purposes) else None
-            if before is not None and (before == after or before.kind in _DROPS_WHAT_IT_MADE):
+            if before is not None and (before == after or before.kind in _KINDS_WITH_CLEANUP):
                 purposes[index:end] = [before] * (end - index)
         index = end + 1
     return purposes
 
 
-_DROPS_WHAT_IT_MADE = (Kind.BOOKKEEPING, Kind.RESUME_OPERANDS, Kind.OTHER)
+_KINDS_WITH_CLEANUP = (Kind.BOOKKEEPING, Kind.RESUME_OPERANDS, Kind.OTHER)

@@ -102,7 +102,7 @@ class _ThreadTracer(ChainingTracer):
         self._is_over = is_over
         self._codes = codes
         self._expected: CodeType | None = None
-        self._takes_its_place = False
+        self._before_reinstalls_itself = False
         """Whether ``before`` is in C and must install itself again at a call, because it would miss lines otherwise."""
         self._traced: set[int] = set()
         """``id`` of the traced frames, all of them running."""
@@ -131,8 +131,8 @@ class _ThreadTracer(ChainingTracer):
         if not self._traced and sys.gettrace() is self._function:
             set_trace(self.before)
             self.before = None
-            if self._takes_its_place:
-                self._takes_its_place = False
+            if self._before_reinstalls_itself:
+                self._before_reinstalls_itself = False
                 _call()
 
     def on_call(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
@@ -140,7 +140,7 @@ class _ThreadTracer(ChainingTracer):
         local: TraceFunction | None = before(frame, event, argument) if before is not None else None
         if before is not None and sys.gettrace() is before:
             # A trace function in C, like coverage's, installs itself when it is called from Python.
-            self._takes_its_place = True
+            self._before_reinstalls_itself = True
             set_trace(self._function)
         expected = self._expected
         if expected is None or frame.f_code is not expected:

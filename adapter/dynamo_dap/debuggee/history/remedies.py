@@ -321,22 +321,22 @@ class Remedies:
             )
             self._trace(run, held, change)
             guards.append(run.has_guarded)
-            said = change.effect if change is not None else _effect(run.truths, is_branch=untaken is not None)
+            effect = change.effect if change is not None else _effect(run.truths, is_branch=untaken is not None)
             needed = [f"{each.statement} at {each.place.text}" for each in checks[own:]]
             besides = f", with {' and '.join(needed)}" if needed else ""
             ended = run.ended
             if run.problem is not None or (ended is None and not run.is_complete):
                 return f"cannot be tried: {run.problem or 'the trace ended early'}"
             if ended is None:
-                return f"passes{besides}: the trace reaches its end; {said}"
+                return f"passes{besides}: the trace reaches its end; {effect}"
             if change is not None and not change.is_passed(run, ended):
                 return f"does not help: {ended.text}"
             if ended.is_error:
                 return f"leads to an error at {ended.place.text}: {ended.text}"
             if ended.condition is None or ended.opposite is None:
-                return f"helps{besides}, up to the next graph break at {ended.place.text}: {ended.text}; {said}"
+                return f"helps{besides}, up to the next graph break at {ended.place.text}: {ended.text}; {effect}"
             if ended.holds is None or len(checks) - own >= _FURTHER:
-                return f"helps{besides}, and needs a further check at {ended.place.text}: {ended.text}; {said}"
+                return f"helps{besides}, and needs a further check at {ended.place.text}: {ended.text}; {effect}"
             condition = ended.condition if ended.holds else ended.opposite
             check = _Check(ended.place, f"torch._check({condition})", condition)
             if check in checks:

@@ -108,7 +108,7 @@ class SavedTrace:
         self._log = log
         self._output = trace.output
         self._globals = trace.globals
-        self._lock = reentrant_lock("saved trace", Level.LENT)
+        self._lock = reentrant_lock("saved trace", Level.STOPS)
         self._is_in_use = self._is_unwanted = self._is_closed = False
         self._scope = functions_of_sources()
         self._slots: list[_Slot] = []

@@ -77,11 +77,11 @@ def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
     parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value] * tensor.dim()
     if len(parts) != tensor.dim():
         raise CannotChange(f"the tensor has {tensor.dim()} dimensions")
-    are_known = is_fake_tensor(tensor)
+    is_fake = is_fake_tensor(tensor)
     changed = [
         (at, part)
         for at, part in enumerate(parts)
-        if not are_known or (_wanted(part) == SYMBOLIC) != is_symbolic(tensor.size()[at])
+        if not is_fake or (_wanted(part) == SYMBOLIC) != is_symbolic(tensor.size()[at])
     ]
     if not changed:
         raise CannotChange("the tensor already has these sizes")

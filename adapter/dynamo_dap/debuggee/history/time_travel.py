@@ -204,7 +204,7 @@ class TraceHistory:
 
     # -- points ----------------------------------------------------------------------------------------------------
 
-    def _what_begins(self, at: int) -> _Begins:
+    def _begins_at(self, at: int) -> _Begins:
         begins = self._begins.get(at)
         if begins is None:
             begins = self._begins[at] = self._look(at)
@@ -278,7 +278,7 @@ class TraceHistory:
     def begins_statement(self, at: int) -> bool:
         """Return whether a user statement begins at a snapshot."""
         # Do not read the files of hidden libraries.
-        return self._is_user_code(self.function(at).path) and self._what_begins(at).statement
+        return self._is_user_code(self.function(at).path) and self._begins_at(at).statement
 
     def statements_between(self, at: int, later: int) -> int:
         """Return how many statements begin after a snapshot, up to a later one."""
@@ -288,7 +288,7 @@ class TraceHistory:
     def statements(self) -> Sequence[int]:
         """Return the snapshots at which statements begin, possibly forgotten ones too."""
         for at, _, path, _ in self._lines_from(self._statements_known):
-            if self._is_user_code(path) and self._what_begins(at).statement:
+            if self._is_user_code(path) and self._begins_at(at).statement:
                 self._statements.append(at)
         self._statements_known = self.end
         return self._statements
@@ -298,7 +298,7 @@ class TraceHistory:
 
     def point(self, at: int) -> TracePoint:
         """Return a snapshot as a point for the stepping rules."""
-        snapshot, begins = self.snapshot(at), self._what_begins(at)
+        snapshot, begins = self.snapshot(at), self._begins_at(at)
         then = snapshot.frames[0]
         return TracePoint(
             frame=then.frame,
@@ -427,7 +427,7 @@ class TraceHistory:
                 continue
             if granularity == "instruction":
                 return Destination.at(earlier, "step")
-            begins = self._what_begins(earlier)
+            begins = self._begins_at(earlier)
             if not begins.is_user_code or not (begins.line if granularity == "line" else begins.statement):
                 continue
             is_same_line = then.frame == here[0].frame and then.line == here[0].line and then.at < here[0].at
@@ -444,7 +444,7 @@ class TraceHistory:
             chain = self.chain(earlier)
             if frame not in chain:
                 break
-            if chain[0] == frame and self._what_begins(earlier).line:
+            if chain[0] == frame and self._begins_at(earlier).line:
                 found = earlier
         return Destination.at(found, "restart")
 

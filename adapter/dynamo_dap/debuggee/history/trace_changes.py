@@ -109,15 +109,15 @@ class _PastIterator:
     def __init__(self, iterator: object) -> None:
         self._kind = type(iterator)
         # An exhausted iterator does not refer to its object.
-        self._over = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
-        self._left = length_hint(iterator)
+        self._container = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
+        self._remaining = length_hint(iterator)
 
     def again(self) -> object:
         """Return a new iterator at the position. The dictionary or set must have its old contents again."""
-        over = {} if self._over is None else self._over
+        over = {} if self._container is None else self._container
         views: dict[type, Any] = {_ITERATORS[1]: dict.values, _ITERATORS[2]: dict.items}
         iterator = iter(views.get(self._kind, lambda over: over)(over))
-        return iter(()) if self._over is None else _advanced(iterator, len(over) - self._left)
+        return iter(()) if self._container is None else _advanced(iterator, len(over) - self._remaining)
 
 
 _ITERATORS: tuple[type, ...] = (type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())))

@@ -98,7 +98,7 @@ def _report_undebugged(invitation: str, problem: str) -> None:
         sys.stderr.write("dynamo-dap: this child process is not recorded: " + problem + "\n")
         return
     try:
-        os.close(os.open(invitation + ".said", os.O_CREAT | os.O_EXCL, 0o600))
+        os.close(os.open(invitation + ".reported", os.O_CREAT | os.O_EXCL, 0o600))
     except OSError:
         return
     sys.stderr.write("dynamo-dap: this child process is not debugged: " + problem + "\n")

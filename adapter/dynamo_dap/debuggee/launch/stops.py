@@ -59,7 +59,7 @@ def pause_eager(agent: Agent, ident: int) -> bool:
     """
     if ident != threading.main_thread().ident:
         return False
-    return call_on_main_thread(functools.partial(_hold_if_asked, agent))
+    return call_on_main_thread(functools.partial(_hold_if_requested, agent))
 
 
 def _is_in_trace(filename: str) -> bool:
@@ -67,7 +67,7 @@ def _is_in_trace(filename: str) -> bool:
     return filename.endswith(("/convert_frame.py", "/symbolic_convert.py")) and is_torch_file(filename)
 
 
-def _hold_if_asked(agent: Agent) -> None:
+def _hold_if_requested(agent: Agent) -> None:
     frame = sys._getframe(2)
     if any(_is_in_trace(one.f_code.co_filename) for one in walk(frame)):
         return

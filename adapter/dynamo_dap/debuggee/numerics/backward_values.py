@@ -79,7 +79,7 @@ class BackwardValues:
         self._lines: dict[tuple[int, str], BackwardLines] = {}
         """The lines of calls, by code and cache entry."""
         self._reported: set[str] = set()
-        never_compile(BackwardValues._on_passed_on)
+        never_compile(BackwardValues._on_input_gradient)
 
     def returned(self, call: GraphCall) -> None:
         """Keep a call whose outputs may get gradients."""
@@ -104,9 +104,9 @@ class BackwardValues:
         for each in call.inputs:
             node = gradient_node_of(each)
             if node is not None:
-                node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
+                node.register_prehook(functools.partial(self._on_input_gradient, each.output_nr))
 
-    def _on_passed_on(self, number_of_output: int, gradients: tuple[object, ...]) -> None:
+    def _on_input_gradient(self, number_of_output: int, gradients: tuple[object, ...]) -> None:
         """Note the sum of the gradient of a call's input. Raise nothing: autograd would pass that to the program."""
         try:
             number, gradient = current_pass(), gradients[number_of_output]

@@ -74,7 +74,7 @@ class CallsDifferByChance(Exception):
 
 
 @contextlib.contextmanager
-def as_it_began(call: GraphCall) -> Iterator[None]:
+def with_initial_randomness(call: GraphCall) -> Iterator[None]:
     """Restore the call's initial random state inside this context, so that runs draw the same numbers."""
     with preserved_global_state():
         for restore in call.kept.random:

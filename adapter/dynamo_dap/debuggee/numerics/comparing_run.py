@@ -20,7 +20,6 @@ from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.numerics.comparing import (
     NEEDED,
     CallsDifferByChance,
-    as_it_began,
     body_of,
     body_of_backward,
     body_of_failed_compile,
@@ -33,6 +32,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     find_fault,
     needs_gradients,
     outputs_of,
+    with_initial_randomness,
 )
 from dynamo_dap.debuggee.numerics.comparisons import Comparison, EagerRaises
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, KeptBackward, problem_in_eager
@@ -170,7 +170,7 @@ class ComparingRun(CallObserver, CompileObserver):
         if cached_call is None:
             return
         try:
-            with self._running(_description(call, cached_call)), as_it_began(call):
+            with self._running(_description(call, cached_call)), with_initial_randomness(call):
                 body = self._body_of_call(call, cached_call, reused)
             self._write(body)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program continues)
@@ -182,7 +182,7 @@ class ComparingRun(CallObserver, CompileObserver):
         if cached_call is None:
             return
         try:
-            with self._running(_description(call, cached_call)), as_it_began(call):
+            with self._running(_description(call, cached_call)), with_initial_randomness(call):
                 self._write(_body_of_failure(call, cached_call))
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program continues)
             self._cannot(call, cached_call, problem)

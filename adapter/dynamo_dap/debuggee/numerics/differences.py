@@ -309,7 +309,7 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
             return replace(found, is_same=True, decided=decided)
         # In float64: the distance of two integers may be too large for an integer.
         distances = (known.double() - compiled.double()).abs().amin(0).clamp(min=1).where(is_new, 0.0)
-        is_own, most, farthest = _own_of_runs(known)
+        is_own, most, farthest = _outliers(known)
         if own > (most if is_last else most + 1) * _OF_NOISE:
             return found
     if float(distances.where(~is_own, 0.0).max()) > farthest * _OF_NOISE:
@@ -326,7 +326,7 @@ def _where_they_differ(runs: Sequence[Tensor], compiled: Tensor) -> tuple[Any, A
     return torch.stack([each[differs] for each in runs]), compiled[differs]
 
 
-def _own_of_runs(known: Tensor) -> tuple[Tensor, int, float]:
+def _outliers(known: Tensor) -> tuple[Tensor, int, float]:
     """Find the elements in which one run differs from all other runs.
 
     Returns:

@@ -34,9 +34,9 @@ _MAKERS = ("zeros", "ones", "full", "empty", "rand", "randn", "eye", "linspace",
 _FACTORIES = frozenset(f"torch.{name}" for name in _MAKERS)
 """Functions that make a tensor of torch's default dtype, unless they get another one."""
 _NORMALIZATIONS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
-_OF_TAKEN = 16.0
+_DISTURBANCE_OF_TAKEN = 16.0
 """The disturbance of a result that is taken from the call, in rounding errors of its type."""
-_OF_SUBGRAPH = 4.0
+_DISTURBANCE_OF_SUBGRAPH = 4.0
 """The additional disturbance of a higher-order operator's result, in rounding errors of its type."""
 _REMEMBERS = 0.25
 """A custom operator whose result differs from that in the call by more than this fraction is not deterministic."""
@@ -297,7 +297,7 @@ class Noise:
             value.data.mul_(1 + unit * self._random_like(value))
             if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
                 # Many operations made the result. Where their values cancel out, the rounding errors remain.
-                value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
+                value.data.add_(unit * _DISTURBANCE_OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
 
     def disturb_gradient_in_body(self, name: str, node: Node, results: Mapping[Node, object]) -> None:
         """Disturb a result in the body of an operator, and its gradient; ``name`` is the key of the result's dtype."""
@@ -436,7 +436,7 @@ def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise |
             seen.clear()
         is_taken = node.name in taken and taken[node.name].put(node, results)
         if noise is not None and node.name not in visible.added:
-            noise.disturb(node, results, _OF_TAKEN if is_taken else 1.0)
+            noise.disturb(node, results, _DISTURBANCE_OF_TAKEN if is_taken else 1.0)
         _keep(visible.names.get(node.name, node.name), node, results, seen)
 
     outputs = run.run(note)

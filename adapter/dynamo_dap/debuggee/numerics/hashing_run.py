@@ -18,10 +18,10 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.numerics.comparing import (
     NEEDED,
-    as_it_began,
     graph_of_call,
     needs_gradients,
     outputs_of,
+    with_initial_randomness,
 )
 from dynamo_dap.debuggee.numerics.comparisons import Reference
 from dynamo_dap.debuggee.numerics.differences import widened
@@ -108,7 +108,7 @@ class HashingRun(CallObserver, CompileObserver):
             )
             return None
         try:
-            with as_it_began(call):
+            with with_initial_randomness(call):
                 return _operations_into(hashed, call, cached_call)
         except Exception as problem:  # noqa: BLE001  (whatever an operation raises)
             hashed.problem = first_line_of(problem)
@@ -121,7 +121,7 @@ class HashingRun(CallObserver, CompileObserver):
         names_of_outputs = [each.name for each in hashed.outputs]
         names = _names(graph, len(call.inputs))
 
-        def came_back(ended: BackwardPass) -> None:
+        def on_gradients(ended: BackwardPass) -> None:
             try:
                 with data_reading():
                     arrived = list(_digests(zip(names_of_outputs, ended.arrived, strict=False)))
@@ -134,7 +134,7 @@ class HashingRun(CallObserver, CompileObserver):
             except Exception:  # noqa: BLE001  (whatever it is, the program continues)
                 log_exception("hashing gradients")
 
-        ReturnedGradients(outputs, call.inputs, came_back)
+        ReturnedGradients(outputs, call.inputs, on_gradients)
 
     def _write(self, hashed: HashedCall) -> None:
         with self._lock, self._path().open("ab") as file:
@@ -149,7 +149,7 @@ def _hashed(call: GraphCall, cached_call: CachedCall) -> HashedCall:
         results += [(f"input {at} after the call", given[at]) for at in sorted(call.graph.written or ())]
         returned = list(_digests(results))
     if call.kept.random and call.graph.draws:
-        with as_it_began(call):
+        with with_initial_randomness(call):
             inputs += _digests([(RANDOM_STATE, random_state())])
     return HashedCall(
         name_of_call(cached_call),

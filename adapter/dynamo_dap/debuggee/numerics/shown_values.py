@@ -14,7 +14,12 @@ from collections import Counter
 
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.numerics.comparing import NEEDED, CallsDifferByChance, as_it_began, compared_if_valid
+from dynamo_dap.debuggee.numerics.comparing import (
+    NEEDED,
+    CallsDifferByChance,
+    compared_if_valid,
+    with_initial_randomness,
+)
 from dynamo_dap.debuggee.numerics.comparisons import Comparison
 from dynamo_dap.debuggee.numerics.memory_runs import WrittenInputs
 from dynamo_dap.debuggee.recording.function_names import name_of_call
@@ -69,7 +74,7 @@ class ShownValues(CallObserver):
         if cached_call is None or size > _BYTES or call.kept.left_out:
             return
         try:
-            with self._host.holding(), as_it_began(call):
+            with self._host.holding(), with_initial_randomness(call):
                 comparison = compared_if_valid(call, cached_call)
                 what = None if isinstance(comparison, NotValid) else _difference(call, comparison)
         except (CallsDifferByChance, NoRealValue):

@@ -34,7 +34,6 @@ from dynamo_dap.debuggee.numerics.backward_values import BackwardValues
 from dynamo_dap.debuggee.numerics.comparing import (
     NEEDED,
     CallsDifferByChance,
-    as_it_began,
     body_of,
     body_of_missing_exception,
     compared_if_valid,
@@ -42,6 +41,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     graph_of_call,
     outputs_of,
     place_of_fault,
+    with_initial_randomness,
 )
 from dynamo_dap.debuggee.numerics.comparisons import Comparison, EagerRaises, Fault
 from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
@@ -216,7 +216,7 @@ class ValueStops(CallObserver, CompileObserver):
         if cached_call is None:
             return
         try:
-            with self._host.holding(), as_it_began(call):
+            with self._host.holding(), with_initial_randomness(call):
                 culprit = find(call, cached_call)
             if culprit is not None and may_hold(self._host, culprit.filter, culprit.names):
                 self._hold(call, culprit)
@@ -287,7 +287,7 @@ class ValueStops(CallObserver, CompileObserver):
             return None
         body = self._host.comparison = body_of(call, cached_call, comparison, fault, missing)
         if fault.stored is not None:
-            return _stored_otherwise(comparison, fault, fault.stored, body.verdict)
+            return _culprit_of_stored_value(comparison, fault, fault.stored, body.verdict)
         node = fault.node or _worst_node(comparison)
         where = _text_of(place_of_fault(fault) if fault.node is not None else None) or _place_text(
             node, comparison.graph.call
@@ -295,7 +295,9 @@ class ValueStops(CallObserver, CompileObserver):
         if fault.operator is None:
             raised = mismatch(fault, comparison.worst, body.verdict, operation_name(node), where)
         else:
-            raised = mismatch_of_operator(fault, _what_came(call, comparison), body.verdict, target_name(node), where)
+            raised = mismatch_of_operator(
+                fault, _outcome_text(call, comparison), body.verdict, target_name(node), where
+            )
         names = {
             "__value__": fault.value,
             "__expected__": comparison.reference.values.get(node),
@@ -375,7 +377,7 @@ class ValueStops(CallObserver, CompileObserver):
             if frame is not None:
                 stop_at(frame)
 
-        with as_it_began(call), before:
+        with with_initial_randomness(call), before:
             if culprit.line is not None and culprit.visit is not None:
                 add_line_hook(lines, _Visits(culprit.line, culprit.visit, stop_at).on_reached)
             else:
@@ -407,7 +409,7 @@ def _worst_node(comparison: Comparison) -> Any:
     return next((node for node, how in numbered if how is comparison.worst), numbered[0][0])
 
 
-def _what_came(call: GraphCall, comparison: Comparison) -> str:
+def _outcome_text(call: GraphCall, comparison: Comparison) -> str:
     if call.problem is not None:
         return f"The compiled call raises {named_first_line_of(call.problem)}"
     if comparison.differs:
@@ -470,7 +472,7 @@ def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> 
     return Culprit(number, raised, {"__stage__": DYNAMO}, MISMATCH, graph.call)
 
 
-def _stored_otherwise(comparison: Comparison, fault: Fault, what: StoredDifference, verdict: str) -> Culprit:
+def _culprit_of_stored_value(comparison: Comparison, fault: Fault, what: StoredDifference, verdict: str) -> Culprit:
     """Return the stop for a call that stores a wrong value, though it returns right ones."""
     compiled, expected = what.values
     names = {"__value__": compiled, "__expected__": expected, "__difference__": math.inf, "__stage__": fault.stage}

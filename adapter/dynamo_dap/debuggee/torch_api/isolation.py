@@ -380,7 +380,7 @@ def _silent_logs() -> Iterator[None]:
     """Drop what this thread logs through torch's loggers."""
     thread = threading.get_ident()
 
-    def of_others(record: logging.LogRecord) -> bool:
+    def is_kept(record: logging.LogRecord) -> bool:
         return record.thread != thread or not record.name.startswith("torch")
 
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
@@ -395,12 +395,12 @@ def _silent_logs() -> Iterator[None]:
     interned: dict[str, int] = getattr(structured, "INTERN_TABLE", {})
     known = set(interned)
     for handler in handlers:
-        handler.addFilter(of_others)
+        handler.addFilter(is_kept)
     try:
         yield
     finally:
         for handler in handlers:
-            handler.removeFilter(of_others)
+            handler.removeFilter(is_kept)
         for name in [name for name in interned if name not in known]:
             del interned[name]
 

@@ -57,7 +57,7 @@ from dynamo_dap.protocol.texts import first_line_of
 _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
 """The beginning of the C++ frames that torch appends to an error's text."""
-_ASKED_OF_PLACEHOLDERS: dict[str, tuple[str, Callable[..., object]]] = {
+_SUBSTITUTES: dict[str, tuple[str, Callable[..., object]]] = {
     "type": ("__type_of__", type_of),
     "hasattr": ("__has_attribute__", has_attribute),
 }
@@ -222,9 +222,7 @@ class _Evaluation:
         whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)
         replace_paths(parsed, self.paths.follow, UNKNOWN)
-        rename_calls(
-            parsed, {name: new for name, (new, _) in _ASKED_OF_PLACEHOLDERS.items() if not self._is_known(name)}
-        )
+        rename_calls(parsed, {name: new for name, (new, _) in _SUBSTITUTES.items() if not self._is_known(name)})
         try:
             return self._computed(parsed, finish, self._frame.evaluating(), whole_trace=whole_trace)
         except _NeedsData:
@@ -316,7 +314,7 @@ class _Names(dict[str, Any]):
     ) -> None:
         super().__init__(scratch)
         dict.__setitem__(self, "__builtins__", builtins)
-        for new_name, function in _ASKED_OF_PLACEHOLDERS.values():
+        for new_name, function in _SUBSTITUTES.values():
             dict.__setitem__(self, new_name, function)
         self._name = name
         self._convert = convert

@@ -26,12 +26,12 @@ _own = object.__getattribute__
 class Placeholder:
     """Base class of placeholders; ``placeholder`` makes a subclass with the value's special methods."""
 
-    __slots__ = ("__stood_for__",)
+    __slots__ = ("__represented__",)
 
-    __stood_for__: tuple[Form, type, str]
+    __represented__: tuple[Form, type, str]
 
     def __getattribute__(self, name: str) -> object:
-        _, cls, text = _own(self, "__stood_for__")
+        _, cls, text = _own(self, "__represented__")
         if name == "__class__":
             return cls
         if has_attribute(self, name):
@@ -45,7 +45,7 @@ class Placeholder:
         _refuse(self, "deleting an attribute")
 
     def __repr__(self) -> str:
-        _, cls, text = _own(self, "__stood_for__")
+        _, cls, text = _own(self, "__represented__")
         if issubclass(cls, _VALUES):
             _refuse(self, "its text")
         return str(text)
@@ -66,7 +66,7 @@ def placeholder(form: Form, cls: type, text: str) -> object:
         methods |= {"__eq__": _refusing("__eq__"), "__ne__": _refusing("__ne__"), "__hash__": _refusing("__hash__")}
     namespace = {"__slots__": (), "__module__": module_of(cls), **methods}
     made = type(name_of(cls), (Placeholder,), namespace)()
-    object.__setattr__(made, "__stood_for__", (form, cls, text))
+    object.__setattr__(made, "__represented__", (form, cls, text))
     return made
 
 
@@ -77,20 +77,20 @@ def is_placeholder(value: object) -> bool:
 
 def form_behind(value: object) -> Form:
     """Return the form that a placeholder represents."""
-    form: Form = _own(value, "__stood_for__")[0]
+    form: Form = _own(value, "__represented__")[0]
     return form
 
 
 def type_of(value: object) -> type:
     """Return ``type(value)``; for a placeholder, the type of its value."""
-    return _own(value, "__stood_for__")[1] if is_placeholder(value) else type(value)
+    return _own(value, "__represented__")[1] if is_placeholder(value) else type(value)
 
 
 def has_attribute(value: object, name: str) -> bool:
     """Return ``hasattr(value, name)``; for a placeholder, of its value."""
     if not is_placeholder(value):
         return hasattr(value, name)
-    _, cls, text = _own(value, "__stood_for__")
+    _, cls, text = _own(value, "__represented__")
     if _find(cls, name) is not None:
         return True
     if is_python_class(cls) and not name.startswith("__"):
@@ -109,7 +109,7 @@ def _refusing(name: str) -> Callable[..., object]:
 
 
 def _refuse(placeholder: Placeholder, doing: str) -> NoReturn:
-    raise EvaluationError(f"{doing} is not possible while tracing: {_own(placeholder, '__stood_for__')[2]}")
+    raise EvaluationError(f"{doing} is not possible while tracing: {_own(placeholder, '__represented__')[2]}")
 
 
 _DOINGS = {

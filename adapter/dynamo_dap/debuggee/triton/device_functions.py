@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _MODULE = "triton.language.extra.libdevice"
-_BY_OTHER_NAMES = {
+_RENAMED = {
     "cyl_bessel_i0": "special.i0",
     "cyl_bessel_i1": "special.i1",
     "erfcx": "special.erfcx",
@@ -33,7 +33,7 @@ _BY_OTHER_NAMES = {
     "fmin": "fmin",
 }
 # fmt: off
-_BY_THE_SAME_NAME = (
+_SAME_NAME = (
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh", "erf",
     "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "lgamma", "log", "log10", "log1p", "log2",
     "nextafter", "pow", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
@@ -51,7 +51,7 @@ def device_functions() -> Iterator[tuple[object, str, Callable[..., object]]]:
     if module is None:
         return
     language: Any = sys.modules["triton.language"]
-    names = {name: name for name in _BY_THE_SAME_NAME} | _BY_OTHER_NAMES | _TESTS | dict.fromkeys(_ROUNDED, "round")
+    names = {name: name for name in _SAME_NAME} | _RENAMED | _TESTS | dict.fromkeys(_ROUNDED, "round")
     for name, other in names.items():
         own = torch
         for part in other.split("."):

@@ -338,7 +338,7 @@ class _Language:
     """``triton.language`` in one of two states: original for the compiler, or patched for the interpreter."""
 
     def __init__(self) -> None:
-        self._lock = lock("launches of kernels", Level.LENT)
+        self._lock = lock("launches of kernels", Level.STOPS)
         self._owner: int | None = None
         self._running = ""
         self._patch: Callable[[], object] = lambda: None

@@ -1,9 +1,10 @@
 """Makes the debugger's locks in the debugged program, each with a name and a level.
 
 A thread that holds a lock takes further locks only of higher levels (``Level``), so no two threads can wait for each
-other. Without waiting, a thread may try locks in any order. Dynamo's compile lock comes before all levels but ``LENT``:
-a tracing thread holds it while it takes the debugger's locks. The tests check the order (``check_order``); otherwise
-these are plain locks of Python. Runs on any thread; most locks live as long as the process.
+other. Without waiting, a thread may try locks in any order. Dynamo's compile lock comes before all levels but
+``STOPS``, since a tracing thread holds it while it takes the debugger's locks. The tests check the order
+(``check_order``); otherwise these are plain locks of Python. Runs on any thread; most locks live as long as the
+process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CHECKED = "_dynamo_dap_checks_locks"
 class Level(IntEnum):
     """A lock's level: a thread that holds a lock takes further locks only of higher levels."""
 
-    LENT = 1
+    STOPS = 1
     """A saved trace or an interpreted kernel in which the user has stopped a thread: held during the stop."""
     PROCESS = 2
     """Things that a process has once: the agent, the listener, a recording."""

@@ -119,7 +119,7 @@ function fill(pane) {
         if (isPart) {
             row.className = "part";
             row.onclick = () => choose(pane, index + 1);
-            row.onmouseenter = () => { row.title = said(pane, index + 1); };
+            row.onmouseenter = () => { row.title = counterpartsText(pane, index + 1); };
         }
         if (language === "diff" && "+-".includes(line[0] ?? " ")) {
             row.className = line[0] === "+" ? "added" : "removed";
@@ -163,19 +163,19 @@ function closure(names, following) {
     }
     return found;
 }
-const madeFrom = (names) => closure(names, (each) => parts.get(each)?.parents ?? []);
-const became = (names) => closure(names, (each) => children.get(each) ?? []);
+const ancestors = (names) => closure(names, (each) => parts.get(each)?.parents ?? []);
+const descendants = (names) => closure(names, (each) => children.get(each) ?? []);
 const ofLine = (path, line) => [...parts.values()].filter((part) => [...placesOf(part)].some((place) => place.path === path && place.line === line)).map((part) => part.id);
 
 function counterparts(pane, line) {
     if (pane.path !== undefined) {
-        return became(ofLine(pane.path, line));
+        return descendants(ofLine(pane.path, line));
     }
     const name = pane.partOfLine.get(line);
-    return new Set([...madeFrom([name]), ...became([name])]);
+    return new Set([...ancestors([name]), ...descendants([name])]);
 }
 
-function said(pane, line) {
+function counterpartsText(pane, line) {
     const found = counterparts(pane, line);
     const part = parts.get(pane.partOfLine.get(line));
     const kernels = [...found].map((id) => parts.get(id)).filter((each) => each?.document.id.endsWith("-kernels"));
@@ -247,7 +247,7 @@ function light(scroll = false) {
             first?.scrollIntoView({ block: "center" });
         }
     }
-    document.getElementById("said").textContent = chosen === undefined ? "Click a line: its counterparts light up." : said(chosen.pane, chosen.line).replace(/\n\s*/g, " · ");
+    document.getElementById("counterparts").textContent = chosen === undefined ? "Click a line: its counterparts light up." : counterpartsText(chosen.pane, chosen.line).replace(/\n\s*/g, " · ");
 }
 
 const select = document.getElementById("compile");

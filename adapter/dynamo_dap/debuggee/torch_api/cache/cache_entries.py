@@ -25,13 +25,13 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 
-_GONE = "torch._dynamo.guards:DeletedGuardManagerWrapper"
+_DELETED_MANAGER = "torch._dynamo.guards:DeletedGuardManagerWrapper"
 _RESET = "torch._C._dynamo.eval_frame:reset_code"
 _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper"
 
 _TRACED = "torch._dynamo.bytecode_transformation:cleaned_instructions"
 
-FORGETTING = Feature("forgetting cache entries", _GONE, _RESET, _CALLBACK)
+FORGETTING = Feature("forgetting cache entries", _DELETED_MANAGER, _RESET, _CALLBACK)
 BRANCHES = Feature("distinguishing the two resume functions of a branch", _TRACED)
 
 
@@ -275,7 +275,7 @@ def forget_entry(entry: Any) -> None:
         CannotForget: torch's layout of the entry is unknown.
         FeatureMissing: this torch lacks a name.
     """
-    gone = FORGETTING.resolve(_GONE)
+    gone = FORGETTING.resolve(_DELETED_MANAGER)
     manager = entry.guard_manager
     state, own = getattr(manager, "extra_state", None), getattr(manager, "cache_entry", None)
     if state is None or own is None:

@@ -201,10 +201,10 @@ def live_entries(original: CodeType) -> list[Any]:
     if CACHE_ENTRIES.problem is not None:
         return []
     entries: Sequence[Any] = CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)
-    return [entry for entry in entries if type(entry.guard_manager).__name__ != _GONE]
+    return [entry for entry in entries if type(entry.guard_manager).__name__ != _DELETED_MANAGER]
 
 
-_GONE = "DeletedGuardManagerWrapper"
+_DELETED_MANAGER = "DeletedGuardManagerWrapper"
 """Torch's replacement for the guards of an entry that must never match again."""
 
 

@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import translator_of_traceback, with_callers
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, users_frame
 
-_ANOTHER = "\n\n*** While handling this graph break, another graph break occurred: ***\n\n"
+_NEXT_BREAK = "\n\n*** While handling this graph break, another graph break occurred: ***\n\n"
 _CONTEXT = "\n  Developer debug context: "
 _EXPLANATION = re.compile(
     r"^  Explanation: (.*?)(?=^  Hint: |^  Developer debug context: |\Z)", re.MULTILINE | re.DOTALL
@@ -49,7 +49,7 @@ class BreakFacts:
 def facts_of_break(exception: object) -> BreakFacts:
     """Parse the exception of a graph break."""
     message = without_addresses(str(getattr(exception, "msg", None) or exception).strip())
-    first, *others = message.split(_ANOTHER)
+    first, *others = message.split(_NEXT_BREAK)
     body, _, rest = first.partition(_CONTEXT)
     kind = body.split("\n", 1)[0].strip() or type(exception).__name__
     explanation = _EXPLANATION.search(body)
@@ -120,13 +120,13 @@ def frame_of_break(exception: BaseException) -> TracedFrame | None:
     The first exception is the context of the break that it caused.
     """
     translator = translator_of_traceback(exception.__traceback__)
-    while (earlier := _led_to(exception)) is not None:
+    while (earlier := _earlier_exception(exception)) is not None:
         exception = earlier
         translator = translator_of_traceback(exception.__traceback__) or translator
     return None if translator is None else TracedFrame(translator)
 
 
-def _led_to(exception: BaseException) -> BaseException | None:
+def _earlier_exception(exception: BaseException) -> BaseException | None:
     """Return the earlier exception that became this one, or None."""
     if exception.__cause__ is not None:
         return exception.__cause__

@@ -92,7 +92,7 @@ class CheckedCalls:
         """Call ``function`` for ``node``."""
         before = [
             (name, each, each.clone())
-            for name, each in _not_to_be_written(function, args, kwargs)
+            for name, each in _read_only_arguments(function, args, kwargs)
             if has_own_memory(each)
         ]
         result = function(*args, **kwargs)
@@ -163,7 +163,7 @@ def _schema_of(function: Any) -> Any:
     return getattr(function, "_schema", None) or getattr(function, function.overloads()[0])._schema
 
 
-def _not_to_be_written(function: object, args: Any, kwargs: Any) -> Iterator[tuple[str, object]]:
+def _read_only_arguments(function: object, args: Any, kwargs: Any) -> Iterator[tuple[str, object]]:
     """Yield name and value of each argument that an operator does not declare to write to."""
     for position, argument in enumerate(_schema_of(function).arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:

@@ -85,7 +85,7 @@ class _Released(Exception):
     """A released result is needed."""
 
 
-_GONE = object()
+_FREED = object()
 """Replaces a released result."""
 
 Wanted = Callable[[], "frozenset[object] | None"]
@@ -367,7 +367,7 @@ class GraphRun:
             )
         if node not in self._results:
             raise NoRealValue("it is computed later in this trace")
-        if self._results[node] is _GONE:
+        if self._results[node] is _FREED:
             raise _Released
         return self._results[node]
 
@@ -481,7 +481,7 @@ class GraphRun:
             result = self._results[operand]
             if isinstance(result, Failed):
                 raise NoRealValue(result.reason)
-            if result is _GONE:
+            if result is _FREED:
                 raise _Released
             return result
 
@@ -530,7 +530,7 @@ class GraphRun:
         result = self._results[node]
         if node.op in _OPERATIONS and isinstance(result, sys.modules["torch"].Tensor):
             self._count(result, -1)
-            self._results[node] = _GONE
+            self._results[node] = _FREED
 
     def _count(self, result: object, change: int) -> None:
         """Add ``change`` to the number of results that hold each storage, except the program's storages."""
