@@ -33,7 +33,7 @@ class HashedCall(Struct, rename="camel", omit_defaults=True):
     function: str
     compile_id: str
     number: int
-    """The number of the call of this graph."""
+    """Its number among the calls of this graph."""
     path: str
     line: int
     """The function's line."""

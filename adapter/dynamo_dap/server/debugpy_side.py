@@ -241,7 +241,7 @@ class EagerSide:
 
     async def introduce(self, options: SessionOptions) -> None:
         """Begin the session with the connected debugpy, and report a failure to the user."""
-        assert self._coming is not None, "debugpy is introduced when it is here"
+        assert self._coming is not None, "introduce() was called before debugpy connected"
         initialized = self._events.initialized[DEBUGPY]
         try:
             await self._coming.introduce(self._client.initialize_arguments, options, self._given, initialized)

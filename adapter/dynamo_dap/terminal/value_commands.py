@@ -155,7 +155,7 @@ def show_returned(debugger: Debugger, argument: str) -> None:
     """Show the return value of the last step."""
     returned = [one for one in local_variables(debugger) if one.name.startswith(_RETURNED)]
     if not returned:
-        raise UsageError("no step has returned a value here: in a trace 'stack' shows it on top")
+        raise UsageError("no step has returned a value here; in a trace, 'stack' shows the returned value on top")
     debugger.screen.variable(returned[-1])
 
 

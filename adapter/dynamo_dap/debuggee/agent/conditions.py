@@ -126,7 +126,7 @@ def _end_of_expression(text: str, start: int) -> int:
 
 @dataclass(eq=False)
 class Conditions:
-    """The parsed conditions of one breakpoint. ``problem`` says why they are invalid, so that it never stops."""
+    """The parsed conditions of one breakpoint. ``problem`` says what is invalid; the breakpoint then never stops."""
 
     condition: str | None = None
     hit_condition: HitCondition | None = None

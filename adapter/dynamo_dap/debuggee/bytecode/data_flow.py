@@ -2,9 +2,9 @@
 
 One pass over all paths of a code object gives each instruction its operands as expression trees. Their text,
 ``d.update({'result': graph_out_0[0]})``, is for display and may be truncated; decisions use the tree. Where paths meet
-with different values, one expression has these as operands: ``(a or b)``, or ``…`` if the paths are not of ``and`` or
-``or``. It works for any code, but is meant for code that Dynamo generates, which hardly branches. Any thread may call
-its functions; they have no side effects.
+with different values, one expression has these values as operands. Its text is ``(a or b)`` or ``(a and b)`` if the
+paths belong to such an operator, else ``…``. This works for any code, but is meant for code that Dynamo generates,
+which hardly branches. Any thread may call the functions; they have no side effects.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Expression:
 
     @property
     def base(self) -> Expression | None:
-        """Return its origin: an attribute's owner, an item's container, a called object; None for others."""
+        """Return its base: an attribute's owner, an item's container, a called object; None for others."""
         made = self.instruction
         if made is None or not self.operands:
             return None
@@ -80,7 +80,7 @@ class Expression:
         return None if call is None else call.callee
 
     def path(self) -> Iterator[Expression]:
-        """Yield the expression, its origin, and so on."""
+        """Yield the expression, its base, the base of that, and so on."""
         each: Expression | None = self
         while each is not None:
             yield each
@@ -167,7 +167,7 @@ class DataFlow:
         return {place: self._text_of_meeting(place[0], values) for place, values in meetings.items()}
 
     def _text_of_meeting(self, index: int, values: Mapping[int, Expression]) -> str:
-        """Return ``(a or b)``, if each path but the straight one is a jump that keeps what it tested."""
+        """Return ``(a or b)`` if the paths belong to such an operator: each jump leaves the value that it tested."""
         *jumps, last = sorted(values)
         kinds = {_SHORT_CIRCUITS.get(_plain_jump(self._table[jump])) for jump in jumps}
         if last != index - 1 or len(kinds) != 1 or None in kinds:
@@ -309,7 +309,7 @@ _ADDED = {
     **dict.fromkeys(("LIST_EXTEND", "SET_UPDATE"), "*{}"),
     **dict.fromkeys(("DICT_UPDATE", "DICT_MERGE"), "**{}"),
 }
-"""How what an instruction adds to a container is written in it. The container stays on the stack."""
+"""The form of an added item in its container's text, by instruction. The container stays on the stack."""
 
 
 def _filled(instruction: Instruction, operands: tuple[Expression, ...]) -> str:
@@ -318,7 +318,7 @@ def _filled(instruction: Instruction, operands: tuple[Expression, ...]) -> str:
     if not text.startswith(("[", "{")) or not text.endswith(("]", "}")):
         return text
     last = operands[-1]
-    if len(operands) > 1 + count:  # a loop adds to it from further up the stack
+    if len(operands) > 1 + count:  # in a comprehension, the iterator lies between the container and the item
         added = _UNKNOWN
     elif _ADDED[instruction.name] == "*{}" and isinstance(last.constant, tuple):
         added = last.text[1:-1].rstrip(",")

@@ -128,7 +128,7 @@ class _Walk:
         return self._machine.statements
 
     def _region(self, start: int, stop: int, depth: int) -> None:
-        """Execute the instructions from ``start`` up to ``stop``; leave those after an unknown one."""
+        """Execute the instructions from ``start`` up to ``stop``; write no statements from an unknown one on."""
         index: int | None = start
         while index is not None and index < stop:
             index = self._follow(self._table[index], start, stop, depth)

@@ -5,10 +5,10 @@ slots may be empty or dangling by then, and only the slots below them are valid.
 the instructions in the documentation of ``dis``, Python 3.10 to 3.15; tests compare them with ``dis.stack_effect`` over
 the whole standard library.
 
-For the depth all paths are followed: falling through, jumps taken, and the handlers of the exception table (on Python
-3.10: of the blocks that ``SETUP_FINALLY`` and ``SETUP_WITH`` open). Nothing depends on what was executed so far, so the
-answer also holds after an exception, after a jump, and for a frame that is inspected halfway through. Any thread may
-call its functions; they have no side effects.
+To compute the depth, this module follows all paths: to the next instruction, over jumps, and to the handlers of the
+exception table (on Python 3.10: of the blocks that ``SETUP_FINALLY`` and ``SETUP_WITH`` open). Nothing depends on what
+was executed so far, so the answer also holds after an exception, after a jump, and for a frame that is inspected
+halfway through. Any thread may call its functions; they have no side effects.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ class StackDepths:
     def objects(self, index: int) -> int:
         """Return how many slots at the bottom hold objects before the instruction ``index``.
 
-        From Python 3.14 on a handler finds the offset of the instruction that raised as a bare number, and from 3.15 on
-        a loop has its index so. Reading such a slot as an object crashes.
+        A slot can also hold a bare number: from Python 3.14 on, the offset of the raising instruction in a handler;
+        from 3.15 on, the index of a loop. Reading such a slot as an object crashes.
         """
         return self._objects[index]
 

@@ -1,7 +1,7 @@
 """Executes generated code symbolically, instruction by instruction, and writes statements.
 
-Computed values are kept as a tree until an instruction has an effect: it ends a statement, which contains the trees
-that it uses. A value is written out later than it was computed. So it gets a name and its own statement if something it
+Each computed value is kept as a tree. An instruction with an effect ends a statement, which contains the trees that the
+instruction uses. So a value is written later than it was computed. It gets a name and its own statement if something it
 depends on was stored or called in between, or if it would be computed twice. Lists that never leave the stack, in which
 Dynamo packs frames, are executed rather than written.
 

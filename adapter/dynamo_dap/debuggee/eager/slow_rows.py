@@ -34,7 +34,7 @@ def limit(seconds: float, at_most: int) -> Iterator[None]:
 
 
 def show(value: object, make: Callable[[], dict[str, object]]) -> dict[str, object] | str:
-    """Return the result of ``make``, which calls the ``__repr__`` of ``value``, or why that is not called."""
+    """Call ``make``, which calls the ``__repr__`` of ``value``. Return its result, or why ``make`` was not called."""
     seconds = getattr(_limits, "seconds", None)
     if seconds is None:
         return make()
@@ -62,7 +62,7 @@ def show(value: object, make: Callable[[], dict[str, object]]) -> dict[str, obje
 
 
 def install() -> None:
-    """Keep debugpy from calling a ``__repr__`` again that was interrupted: it does so after any exception."""
+    """Keep debugpy from calling an interrupted ``__repr__`` again, as it does after any other exception."""
     shown: Any = importlib.import_module("_pydevd_bundle.pydevd_xml")
 
     def repr_in_time(value: object) -> str:

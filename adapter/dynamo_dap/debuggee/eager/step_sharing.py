@@ -22,7 +22,7 @@ EAGER = "eager"
 _ALL = 0
 """pydevd's thread id for all threads."""
 _PATIENCE_SECONDS = 0.5
-"""Seconds that the requested thread has to pause, before other threads are asked to pause as well."""
+"""Seconds to wait until the requested thread pauses, before other threads are asked to pause as well."""
 _NEXT_SECONDS = 0.1
 """Seconds between the requests to further threads."""
 
@@ -44,7 +44,7 @@ class StepSharing:
         self._agent = agent
         self._tracing = tracing
         self.exception_filters: frozenset[str] | None = None
-        """The last requested filters; None if none have been requested since this object exists."""
+        """The last requested filters; None if none were requested since this object was made."""
         self._pause_taken = threading.Event()
         """Set when a thread has paused after the user's last request to pause."""
 

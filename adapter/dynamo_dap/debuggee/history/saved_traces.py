@@ -93,7 +93,9 @@ class SavedTrace:
     """A trace that every call of its cache entry can use."""
 
     def __init__(self, trace: CompleteTrace, history: TraceHistory, log: StateLog, call: CachedCall) -> None:
-        """Save ``trace``, a trace of ``call``, with its ``log`` and ``history``. The log must show the present.
+        """Save ``trace``, a trace of ``call``, with its ``log`` and ``history``.
+
+        The log must show the present state, not an earlier one.
 
         Raises:
             CannotReuse: some object of the program cannot be found again.

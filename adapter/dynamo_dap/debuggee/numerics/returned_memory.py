@@ -73,7 +73,7 @@ class ReturnedMemory:
 
 
 def fault_of_memory(reused: ReusedMemory, comparison: Comparison) -> Fault | None:
-    """Return the fault of a call that ``reused`` memory; None if Dynamo's graph returns the same memory."""
+    """Return the fault of a call with a result in ``reused`` memory; None if Dynamo's graph returns the same memory."""
     reference = comparison.reference.outputs
     if reused.output < len(reference) and reused.address in addresses_in([reference[reused.output]]):
         return None

@@ -76,7 +76,7 @@ _SLICE_PARTS = 3
 _EMPTY_SLOT = 0 if sys.version_info < (3, 13) else 1
 """Which of a call's two lowest operands may be an empty slot."""
 _NO_NAMED = 3
-"""The operand of ``CALL_FUNCTION_EX`` that is an empty slot without named arguments, from Python 3.14 on."""
+"""The operand of ``CALL_FUNCTION_EX`` that is an empty slot if no argument is named, from Python 3.14 on."""
 _HAS_EMPTY_SLOT = frozenset({"CALL", "CALL_METHOD", "CALL_KW", *(["CALL_FUNCTION_EX"] * (sys.version_info >= (3, 11)))})
 _HAS_INDEX = frozenset(
     {"FOR_ITER", "POP_ITER", "SEND", "END_SEND", "CLEANUP_THROW"} if sys.version_info >= (3, 15) else ()

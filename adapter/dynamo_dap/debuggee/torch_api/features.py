@@ -51,7 +51,7 @@ class Feature:
         return self._resolved[need]
 
     def code_of(self, need: str) -> types.CodeType:
-        """Return the code of the function for ``need``, without wrappers, ours among them.
+        """Return the code of the function for ``need``, below all wrappers, including ours.
 
         Raises:
             FeatureMissing: like ``resolve``.

@@ -151,7 +151,7 @@ def _as_part_of_imports(function: F) -> F:
 
 
 class _ReportingLoader(importlib.abc.Loader):
-    """Reports the import of a module, calls the module's own loader, and makes that the module's loader again."""
+    """Reports the import of a module, calls the module's own loader, and then restores it as the module's loader."""
 
     def __init__(
         self, loader: importlib.abc.Loader, report: Callable[[bool], None], imported: Callable[[], None]

@@ -11,7 +11,7 @@ import types
 from typing import Any
 
 _PACKAGES = ("torch._inductor.", "torch.utils.data._utils.")
-"""A thread that runs a function of these is torch's. Other functions, like ``loss.backward``, a program may run."""
+"""A thread that runs a function of these is torch's. The program itself may run others, such as ``loss.backward``."""
 _COMPILES = "torch._inductor.async_compile"
 
 

@@ -1,4 +1,4 @@
-"""Implements libdevice's functions, which GPUs have and Triton's interpreter lacks, by torch's.
+"""Implements the functions of libdevice, a library for GPUs that Triton's interpreter lacks, by torch's.
 
 The replacements are installed while a kernel is interpreted, and run on the kernel's thread.
 """

@@ -28,7 +28,7 @@ DEPTH_OF_PREVIEW = 3
 """How many levels of containers a text shows; deeper containers are written as ``[…]``."""
 
 PREVIEW_OF_CONTAINER = 120
-"""The most characters of a container's elements, so that it fits one line of a pane; the text counts the rest."""
+"""Most characters shown of a container's elements: one line of a pane. The text says how many elements are left out."""
 
 
 class Family:

@@ -57,7 +57,7 @@ class KernelCacheLookups:
     """Reports each lookup of this process."""
 
     def __init__(self, report: Report) -> None:
-        """Call ``report`` with each lookup; one before a compile comes with the code that will be compiled."""
+        """Call ``report`` with each lookup. If its compile has not begun, also pass the code that will be compiled."""
         self._report = report
         self._patches = Patches("keys of other caches")
         self._thread = threading.local()

@@ -181,7 +181,7 @@ def _full_path(short: str) -> str | None:
 
 
 def _below_root(root: str, short: str) -> str | None:
-    """Return the file of a path that shares only ``root`` with torch: torch then also cuts off its first letter."""
+    """Return the file of a path that shares only ``root`` with torch: torch then cuts off one letter too many."""
     first, _, rest = short.partition(os.sep)
     try:
         paths = [os.path.join(root, name, rest) for name in os.listdir(root) if name[1:] == first]

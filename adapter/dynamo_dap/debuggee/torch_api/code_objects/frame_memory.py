@@ -28,8 +28,8 @@ _CODE_WORD, _FUNCTION_WORD, _FRAME_WORD = 0, 2, 6
 _SNAPSHOT_WORDS = {(3, 10): (True, 6, 4, 7), (3, 11): (False, 1, 5, 3), (3, 12): (False, 3, 6, 5)}
 """Where Python keeps the dict that ``frame.f_locals`` returned; from 3.13 on it keeps none.
 
-By version: whether the frame object itself holds the fields, else the ``_PyInterpreterFrame`` does; then the indices of
-the pointers ``f_globals``, ``f_code`` (3.10) or ``frame_obj``, and ``f_locals``.
+By version: True if the frame object itself holds the fields, False if its ``_PyInterpreterFrame`` does. Then the
+indices of three pointers: ``f_globals``, ``f_code`` (3.10) or ``frame_obj``, and ``f_locals``.
 """
 _TAGS = 3
 """Bits of a reference that encode how it is counted, from Python 3.14 on."""

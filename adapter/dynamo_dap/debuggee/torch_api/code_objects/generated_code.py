@@ -353,7 +353,7 @@ VALUE_STACK = Feature("the value stack of generated code", _READ, _NULL)
 def value_stack(frame: FrameType, depth: int) -> list[object]:
     """Return the ``depth`` bottom slots of the value stack of ``frame``, bottom first; see ``is_null``.
 
-    Return fewer if the frame has fewer and notes how many.
+    Return fewer if the frame records that its stack is lower.
 
     Raises:
         FeatureMissing: this torch cannot read value stacks.

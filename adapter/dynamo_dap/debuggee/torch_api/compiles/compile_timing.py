@@ -150,7 +150,10 @@ class Costs:
 
 
 def measured_costs(listener: TimingListener, rounds: int) -> Costs:
-    """Call the hooks ``rounds`` times around an empty function; return the time of one call. Discard ``listener``."""
+    """Call the hooks ``rounds`` times around an empty function; return the time of one call.
+
+    ``listener`` gets these events, so it cannot be used for a profile afterwards.
+    """
     logger, steps = types.SimpleNamespace(begin=_nothing, end=_nothing), types.SimpleNamespace(step=_nothing)
     patches = Patches("measuring the profile")
     patches.before(logger, "begin", functools.partial(_phase_begins, listener))

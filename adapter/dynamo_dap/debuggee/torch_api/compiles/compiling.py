@@ -80,7 +80,7 @@ class BackendWatcher:
         """Install the hook; harmless if it is installed. Runs on any thread.
 
         Raises:
-            FeatureMissing: this torch calls its backends otherwise.
+            FeatureMissing: this torch lacks the function through which backends are called.
         """
         BACKENDS.require()
         if not self._patches.is_installed:

@@ -163,7 +163,7 @@ _LOOP = "graph break in loop"
 
 
 def _line_after(translator: Any) -> int:
-    """Return the line at which a resume function begins to compute: the result of a statement is dropped before."""
+    """Return the line at which a resume function begins to compute, after it has dropped the statement's result."""
     rest = translator.instructions[translator.instruction_pointer :]
     following = next((each for each in rest if each.opname not in ("POP_TOP", "NOP")), None)
     positions = getattr(following, "positions", None)

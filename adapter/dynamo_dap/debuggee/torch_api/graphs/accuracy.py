@@ -1,7 +1,8 @@
 """Makes torch's minifier compare graphs that give NaN or Inf.
 
-Torch's own comparison passes whenever both errors are NaN, which a single NaN causes. Here NaN and Inf must be at the
-same positions, and the other elements are compared as in torch. Runs in a process that only minifies.
+Torch compares the errors of two results, and a single NaN makes an error NaN. If both errors are NaN, its comparison
+passes. Here NaN and Inf must be at the same positions, and the other elements are compared as in torch. Runs in a
+process that only minifies.
 """
 
 from __future__ import annotations

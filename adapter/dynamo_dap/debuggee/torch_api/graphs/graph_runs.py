@@ -350,7 +350,7 @@ class GraphRun:
                     self._hold(each)
 
     def _refuse_memory_of(self, node: Node, failed: Failed) -> None:
-        """Replace stale results by ``failed``: those in memory to which the failed ``node`` should have written."""
+        """Replace by ``failed`` all results in memory to which the failed ``node`` should have written: they are stale."""
         operands = [self._results.get(each) for each in written_by(node)]
         stale = {storage_of(each) for each in operands if has_own_memory(each)}
         for other, result in self._results.items() if stale else ():
@@ -550,7 +550,7 @@ class GraphRun:
 
 _OPERATIONS = ("call_function", "call_method", "call_module")
 _ACCUMULATING = "accumulate_grad"
-_WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
+_UNDECLARED_WRITES = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
 """By operator: the positions of arguments to which it writes without declaring it."""
 
 
@@ -567,7 +567,7 @@ def _watching() -> Any:
         def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
             for _, value in written_arguments(function, args, kwargs or {}):
                 self._check(value)
-            for position in _WRITES_UNSAID.get(function.__name__.partition(".")[0], ()):
+            for position in _UNDECLARED_WRITES.get(function.__name__.partition(".")[0], ()):
                 if args[position] is not None:
                     self._check(args[position])
             return function(*args, **(kwargs or {}))

@@ -18,7 +18,7 @@ LEFT_OUT = (
     "_saved_tensors_hooks",
     "._print",
 )
-"""Parts of the names of operations without a result that act on more than the values."""
+"""Parts of the names of operations that have no result and change more than the graph's values."""
 _CARE = (*COLLECTIVES, *LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
 
 
@@ -32,7 +32,7 @@ def is_operation(function: object, name: str) -> bool:
 _NAMESPACES = frozenset(
     {"aten", "prim", "prims", "rngprims", "inductor", "quantized", "onednn", "mkldnn", "mkl", "profiler", "debugprims"}
 )
-"""Of torch's own operators."""
+"""The namespaces of torch's own operators."""
 
 
 def is_custom_operator(function: object) -> bool:

@@ -27,7 +27,7 @@ TRANSFORMS = Feature("comparing results inside transforms of torch.func", _OUT_O
 
 _OPENS, _CLOSES = "_increment_nesting", "_decrement_nesting"
 _DISABLES, _ENABLES = "_saved_tensors_hooks_disable", "_saved_tensors_hooks_enable"
-"""They enclose a transform; the process must not be left without hooks."""
+"""Functions that torch calls around a transform. A graph must not end between them: the hooks would stay disabled."""
 
 
 @dataclass

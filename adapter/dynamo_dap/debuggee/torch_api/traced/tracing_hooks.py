@@ -56,7 +56,7 @@ class TranslatorHooks:
         """Keep the hooks to call.
 
         ``on_line_instruction`` is called when the frame has reached an instruction that has a line. ``on_instruction``
-        is called before Dynamo fetches an instruction that has none, or (``want``) any instruction.
+        is called before Dynamo fetches an instruction that has no line. ``want`` may extend it to all instructions.
         """
         self._on_line_instruction: Hook = lambda translator: on_line_instruction(TracedFrame(translator))
         self._on_instruction = on_instruction
@@ -65,7 +65,7 @@ class TranslatorHooks:
         self._has_every_instruction = False
 
     def want(self, *, lines: bool, instructions: bool) -> None:
-        """Install both hooks for ``lines``; ``on_instruction`` gets all ``instructions``; without both, remove them."""
+        """Install both hooks for ``lines``; call ``on_instruction`` for all ``instructions``; else remove the hooks."""
         with self._lock:
             self._has_every_instruction = instructions
             if not lines:

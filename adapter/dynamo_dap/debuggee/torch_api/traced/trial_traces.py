@@ -1,7 +1,7 @@
 """Ends a replay at its first graph break, reports the break, and changes a condition or callee of the trace.
 
-A trial traces a call again with something changed at a graph break that data causes, to see how far the trace gets: the
-answer of a condition, or the code of a called function. Runs on the held tracing thread; everything holds for one
+A trial changes one thing at a graph break that data causes, the answer of a condition or the code of a called function.
+It traces the call again to see how far the trace then gets. Runs on the held tracing thread; a change holds for one
 replay.
 """
 

@@ -51,7 +51,7 @@ class NumberForm:
 
 @dataclass(frozen=True, slots=True)
 class SequenceForm:
-    """Items by number."""
+    """Items in order: a list, a tuple."""
 
     items: Sequence[object]
     type_name: str = "list"
@@ -70,7 +70,7 @@ def tuple_form(items: Sequence[object]) -> SequenceForm:
 
 @dataclass(frozen=True, slots=True)
 class SetForm:
-    """Items without number."""
+    """Items without order: a set."""
 
     items: Sequence[object]
     type_name: str = "set"
