@@ -38,7 +38,7 @@ _HOMES = frozenset(
     """.split()  # noqa: SIM905  (a list of names is shorter so)
 )
 """Modules whose functions and classes a folder may name."""
-_BELOW = ("torch.nn", "torch.distributions", "torch.optim")
+_PACKAGES = ("torch.nn", "torch.distributions", "torch.optim")
 _REFUSED = ("load", "save", "import_", "_import_", "from", "memmap", "DataSource", "genfromtxt", "methodcaller",
             "attrgetter", "compile_", "_load", "_save", "test", "lazy_deprecated_import", "enum_object_hook",
             "treespec_loads", "str_to_pytree", "PyTorchFile", "createResolutionCallback")  # fmt: skip
@@ -48,7 +48,9 @@ _SINGLE = {
     "typing": frozenset({"Any", "Callable", "Generic", "Mapping", "NamedTuple", "Optional", "Sequence", "Union"}),
 }
 """For some modules, the only allowed functions: their other functions run text as code."""
-_BEHIND = frozenset({"_abc", "_bisect", "_collections", "_functools", "_operator", "_random", "_thread", "types"})
+_IMPLEMENTATIONS = frozenset(
+    {"_abc", "_bisect", "_collections", "_functools", "_operator", "_random", "_thread", "types"}
+)
 """The modules in which Python defines the objects of the modules above."""
 _OPERATORS = "ops"
 _OF_REGISTRY = ("import_module", "load_library", "loaded_libraries")
@@ -70,7 +72,7 @@ def is_allowed_name(module: str, name: str) -> bool:
         return name in _BUILTINS or name.endswith(("Error", "Exception", "Warning", "Iteration"))
     if module in _SINGLE:
         return name in _SINGLE[module]
-    below = next((module[len(each) :] for each in _BELOW if module == each or module.startswith(f"{each}.")), None)
+    below = next((module[len(each) :] for each in _PACKAGES if module == each or module.startswith(f"{each}.")), None)
     return module in _HOMES or (below is not None and "._" not in below)
 
 
@@ -80,7 +82,7 @@ def is_allowed_home(home: str, name: str) -> bool:
     if package == "builtins" or home in _SINGLE:
         return is_allowed_name(home, name)
     # Torch and numpy export objects under shorter names, so the defining module need not be in the list.
-    is_known = package in _MODULES or package in _BEHIND
+    is_known = package in _MODULES or package in _IMPLEMENTATIONS
     return is_known and not any(part.startswith(_REFUSED) for part in name.split("."))
 
 

@@ -80,14 +80,14 @@ def main(arguments: list[str]) -> int:
     options = read_options(parser, arguments)
     program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
-        bisection = _Bisection(options, program, Path(folder), report=lambda text: _say(text + "\n"))
+        bisection = _Bisection(options, program, Path(folder), report=lambda text: _print_status(text + "\n"))
         try:
             found = bisection.verdict()
         except _NothingToFind as reason:
-            _say(f"dynamo-dap: {reason}\n")
+            _print_status(f"dynamo-dap: {reason}\n")
             return NO_ANSWER
         except KeyboardInterrupt:
-            _say("cancelled\n")
+            _print_status("cancelled\n")
             return CANCELLED
     if found is not None:
         found.text = verdict_text(found)
@@ -255,7 +255,7 @@ class _Bisection:
         return 0 if status < 0 or has_raised else status
 
 
-def _say(text: str) -> None:
+def _print_status(text: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()
 

@@ -69,14 +69,14 @@ def main(arguments: list[str]) -> int:
     try:
         minifying.run(program)
     except _Timeout:
-        _say(f"the time limit has passed ({options.timeout:g} s)")
+        _print_status(f"the time limit has passed ({options.timeout:g} s)")
     except KeyboardInterrupt:
-        _say("cancelled")
+        _print_status("cancelled")
         status = CANCELLED
     result = minifying.result()
     if result is None:
         shutil.rmtree(folder, ignore_errors=True)
-        _say(minifying.problem or "no result yet")
+        _print_status(minifying.problem or "no result yet")
         return status or NOT_FOUND
     _print(options, result, minifying)
     return status
@@ -141,7 +141,7 @@ class _Minifying:
         command, variables = launching(self._options.python, asked)
         for stage in [self._options.stage] if self._options.stage else _STAGES:
             self.stage = stage
-            _say(f"running the program, to take {_STAGES[stage]} when it fails")
+            _print_status(f"running the program, to take {_STAGES[stage]} when it fails")
             error = self._process(command, Path.cwd(), variables)[1]
             outcome = self._outcome()
             if outcome is not None:
@@ -159,8 +159,8 @@ class _Minifying:
             return
         self.is_complete = outcome.problem is None
         if not self.is_complete:
-            _say(f"torch's minifier did not reach its end: {outcome.problem}")
-        _say("running the result without the program")
+            _print_status(f"torch's minifier did not reach its end: {outcome.problem}")
+        _print_status("running the result without the program")
         status, error = self._process([self._options.python, str(result)], self._folder)
         self.fails_alone = bool(_kinds(error) & _kinds(self.error))
         self.error = error if self.fails_alone else self.error
@@ -168,7 +168,7 @@ class _Minifying:
             self.fails_alone, self.error = True, f"signal {-status}"
 
     def _comparisons(self, program: LaunchDescription) -> list[ComparisonBody]:
-        _say("running the program, to compare its calls")
+        _print_status("running the program, to compare its calls")
         file = self._folder / "comparisons.jsonl"
         asked = msgspec.structs.replace(program, comparisons=str(file), with_children=True)
         command, variables = launching(self._options.python, asked)
@@ -197,7 +197,7 @@ class _Minifying:
         if (first, now) == self.nodes:
             return
         self.nodes = first, now
-        _say(f"{self.nodes[1]} of {first} nodes")
+        _print_status(f"{self.nodes[1]} of {first} nodes")
 
     def _process(self, command: list[str], directory: Path, more: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run a process; return its status, and the last error that it printed."""
@@ -299,7 +299,7 @@ def _new_folder(name: str) -> Path:
     return folder
 
 
-def _say(text: str) -> None:
+def _print_status(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

@@ -66,10 +66,10 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
-_OBEYED = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}
+_LOW_CONTROLS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}
 _DELETE = {0x7F: "\u2421"}
-_OTHERS = dict.fromkeys((*range(128, 160), *range(8234, 8239), *range(8294, 8298)), "�")
-_VISIBLE = {**_OBEYED, **_DELETE, **_OTHERS}
+_HIGH_CONTROLS = dict.fromkeys((*range(128, 160), *range(8234, 8239), *range(8294, 8298)), "�")
+_VISIBLE = {**_LOW_CONTROLS, **_DELETE, **_HIGH_CONTROLS}
 """Maps each control character to a visible one, so that texts keep their length."""
 _IN_JSON = re.compile(
     rb"\\(?:r(?=\\n)|(?P<short>[bfr])|u(?P<code>[0-9a-fA-F]{4})|.)"

@@ -31,7 +31,7 @@ from dynamo_dap.server.suspension import POLL_SECONDS, Suspension
 _log = logging.getLogger(__name__)
 
 
-_INTO_THE_PAST = frozenset({"restartFrame", "reverseContinue", "stepBack", GO_TO, TIMELINE})
+_HISTORY_REQUESTS = frozenset({"restartFrame", "reverseContinue", "stepBack", GO_TO, TIMELINE})
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "reverseContinue", "stepBack"})
 _BEFORE_PAUSE = _RESUMING | {WITHDRAW_PAUSE}
 """A later ``pause`` waits for the answers to these requests."""
@@ -149,7 +149,7 @@ class Router:
             message = f"'{request.command}' works at stops in a trace or in generated code, not in ordinary Python"
             raise RequestRefused(ErrorId.AGENT_GONE, message)
         in_python = backend.name == DEBUGPY or references.thread_id in self._stopped_threads().of(DEBUGPY)
-        if request.command in _INTO_THE_PAST and in_python:
+        if request.command in _HISTORY_REQUESTS and in_python:
             text = "stepping back works in a trace only: ordinary Python has no history"
             raise RequestRefused(ErrorId.NO_PAST, text)
 

@@ -30,7 +30,7 @@ _KIND = re.compile(rb'\{"(?P<kind>\w+)": ')
 _ARTIFACT = re.compile(rb'\{"artifact": \{"name": "(?P<name>[^"\\]*)"')
 _HEADER = 4096
 _TORN = re.compile(rb"\n(?!\t)")
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that a terminal or an editor would obey, except tab and line feed."""
 
 
@@ -65,7 +65,7 @@ class Entry:
 
 def harmless(text: str) -> str:
     """Return a text with U+FFFD for each control character of a terminal or an editor."""
-    return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class LogReader:

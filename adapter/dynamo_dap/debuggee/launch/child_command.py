@@ -24,7 +24,9 @@ _TOOLS = frozenset({"pip", "ensurepip", "venv"})
 """Modules that run as programs without user code."""
 
 _OWN = frozenset({"dynamo_dap", "debugpy", "pydevd", "_pydev_bundle", "_pydevd_bundle"})
-_MEANS = frozenset({"os", "subprocess", "multiprocessing", "concurrent", "asyncio", "threading", "pty", "contextlib"})
+_PROCESS_STARTERS = frozenset(
+    {"os", "subprocess", "multiprocessing", "concurrent", "asyncio", "threading", "pty", "contextlib"}
+)
 """Modules that start processes for their callers."""
 _COMPILERS = frozenset({"torch", "functorch", "triton"})
 _RUNNERS = ("torch.utils.data", "torch.multiprocessing", "torch.distributed", "torch.backends.xeon")
@@ -41,7 +43,7 @@ def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
         name = str(maker.f_globals.get("__name__", ""))
         top = name.partition(".")[0]
         maker = maker.f_back
-        if top in _OWN or top in _MEANS or (is_fork and top in sys.stdlib_module_names):
+        if top in _OWN or top in _PROCESS_STARTERS or (is_fork and top in sys.stdlib_module_names):
             continue
         if top in _COMPILERS:
             return name.startswith(_RUNNERS)

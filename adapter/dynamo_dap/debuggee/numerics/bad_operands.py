@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.values.tensors import number_text
 _DIVISIONS = frozenset(
     {"truediv", "div", "divide", "true_divide", "floordiv", "floor_divide", "remainder", "fmod", "mod"}
 )
-_ONE_BY_ONE = _DIVISIONS | {
+_ELEMENTWISE = _DIVISIONS | {
     *("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "acos", "asin", "acosh", "atanh", "logit", "tan"),
     *("exp", "exp2", "expm1", "sinh", "cosh", "square", "pow", "float_power", "mul", "multiply", "add", "sub", "xlogy"),
 }
@@ -52,7 +52,7 @@ def bad_operands(
     """
     short = _short_name(node)
     given = list(node.args)
-    is_known = short in _ONE_BY_ONE and not node.kwargs
+    is_known = short in _ELEMENTWISE and not node.kwargs
     nodes = dict.fromkeys(each for each in given if hasattr(each, "op")) if is_known else {}
     found = []
     with data_reading():

@@ -490,7 +490,7 @@ def cause_of(fault: Fault, backend: str) -> str:
         return f"the backend ({backend}), in this compiled code alone: compiled again, the graph matches eager."
     if fault.stage == DYNAMO:
         return "Dynamo. Its graph does not match the function run as ordinary Python."
-    return f"{_owner(fault, backend)}. {_EVIDENCE.get(fault.stage, _ALREADY)}{_part_text(fault)}"
+    return f"{_owner(fault, backend)}. {_EVIDENCE.get(fault.stage, _DIFFERS_EARLIER)}{_part_text(fault)}"
 
 
 def _part_text(fault: Fault) -> str:
@@ -508,7 +508,7 @@ _EVIDENCE = {
     None: "The graph that AOTAutograd hands to it matches eager.",
     DECOMPOSITION: "Without it, AOTAutograd matches eager.",
 }
-_ALREADY = "Compiled up to that stage, the graph already differs from eager."
+_DIFFERS_EARLIER = "Compiled up to that stage, the graph already differs from eager."
 
 
 def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:

@@ -22,26 +22,26 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 
 # An element of a compiled result is right if its error against the float64 run is within one of these four limits.
-_OF_EAGER = 3.0
+_FACTOR_OF_EAGER = 3.0
 """This many times eager's error."""
-_OF_NOISE = 6.0
+_FACTOR_OF_NOISE = 6.0
 """This many times the largest error of the disturbed runs at the same element."""
-_OF_TYPICAL_NOISE = 6.0
+_FACTOR_OF_TYPICAL_NOISE = 6.0
 """This many times the median of the disturbed runs' relative errors."""
-_OF_GAPS = 64.0
+_FACTOR_OF_GAPS = 64.0
 """For elements whose results in the runs are far apart: this many times each result's distance to the nearest other."""
-_OF_ROUNDING = 2.0
+_FACTOR_OF_ROUNDING = 2.0
 """This many units in the last place."""
 _COMMON = 0.999
 """This quantile of eager's errors widens the tolerance of every element with a smaller error."""
 _FEW, _MANY = 1000, 1 << 24
 """With fewer or more elements than these, the largest error replaces the quantile."""
 # The mean error of all elements, their bias, may be as large as the largest of these three.
-_OF_BIAS = 3.0
+_FACTOR_OF_BIAS = 3.0
 """This many times the bias of eager and of disturbed runs."""
-_OF_STEP = 0.25
+_FACTOR_OF_STEP = 0.25
 """This part of the step between two numbers of a half type."""
-_OF_STEPS = 16.0
+_FACTOR_OF_STEPS = 16.0
 """This many steps between two numbers of another type: its mathematical functions are approximations."""
 _HALF = 1e-4
 """A type with a larger step between 1 and the next number is a half type."""
@@ -179,13 +179,13 @@ def _judged_by(
     size = _finite(exact.abs())
     relative, absolute = _common((off_eager / size).nan_to_num(posinf=0.0)), _common(off_eager)
     # Relative errors near zero are large, and must not widen the tolerance of other elements.
-    allowed = off_eager.maximum((size * relative).clamp(max=absolute)) * _OF_EAGER
-    rounded = size * (numbers.eps * _OF_ROUNDING) + numbers.tiny
+    allowed = off_eager.maximum((size * relative).clamp(max=absolute)) * _FACTOR_OF_EAGER
+    rounded = size * (numbers.eps * _FACTOR_OF_ROUNDING) + numbers.tiny
     is_nearer = float(off.max()) <= float(off_eager.max()) and _rmse(off) <= _rmse(off_eager)
     # Require half of the digits of each element to be right, also of small ones.
     is_nearer = is_nearer and bool((off <= size * math.sqrt(numbers.eps)).all())
     is_usual = bool((off <= rounded).all()) or (
-        bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _OF_EAGER
+        bool((off <= allowed.maximum(rounded)).all()) and _rmse(off) <= _rmse(off_eager) * _FACTOR_OF_EAGER
     )
     is_same = is_nearer or (
         (is_usual or _is_noise(off, allowed.maximum(rounded), off_eager, exact, two, referee))
@@ -220,12 +220,12 @@ def _is_noise(off: Tensor, allowed: Tensor, off_eager: Tensor, exact: Tensor, tw
     for each in errors[1:]:
         noise = noise.maximum(each)
     size = _finite(exact.abs())
-    typical = float(_finite(noise / size).nan_to_num().flatten().median()) * _OF_TYPICAL_NOISE
-    if not bool((off <= allowed.maximum(noise * _OF_NOISE).maximum(size * typical)).all()):
+    typical = float(_finite(noise / size).nan_to_num().flatten().median()) * _FACTOR_OF_TYPICAL_NOISE
+    if not bool((off <= allowed.maximum(noise * _FACTOR_OF_NOISE).maximum(size * typical)).all()):
         return False
     if not _is_among([exact, *(widened(each.detach()) for each in runs)], two, allowed, off):
         return False
-    return _rmse(off) <= max(_rmse(_finite(each)) for each in (off_eager, *errors)) * _OF_NOISE
+    return _rmse(off) <= max(_rmse(_finite(each)) for each in (off_eager, *errors)) * _FACTOR_OF_NOISE
 
 
 def _is_among(known: Sequence[Tensor], two: Tensor, allowed: Tensor, off: Tensor) -> bool:
@@ -244,7 +244,7 @@ def _is_among(known: Sequence[Tensor], two: Tensor, allowed: Tensor, off: Tensor
     gaps = [
         functools.reduce(torch.minimum, [_apart(one, other) for other in known if other is not one]) for one in known
     ]
-    return bool((nearest <= allowed + functools.reduce(torch.maximum, gaps) * _OF_GAPS).all())
+    return bool((nearest <= allowed + functools.reduce(torch.maximum, gaps) * _FACTOR_OF_GAPS).all())
 
 
 def _is_biased(exact: Tensor, one: Tensor, two: Tensor, step: float, referee: Referee) -> bool:
@@ -258,13 +258,13 @@ def _is_biased(exact: Tensor, one: Tensor, two: Tensor, step: float, referee: Re
         return False
     exact, one, two = (each[known] for each in (exact, one, two))
     typical = _rmse((one - exact).abs()) / _rmse(exact.abs())
-    least = max(typical, step * (_OF_STEP if step > _HALF else _OF_STEPS))
+    least = max(typical, step * (_FACTOR_OF_STEP if step > _HALF else _FACTOR_OF_STEPS))
     bias, of_eager = _bias(exact, two), _bias(exact, one)
-    if bias <= max(least, of_eager * _OF_BIAS):
+    if bias <= max(least, of_eager * _FACTOR_OF_BIAS):
         return False
     runs = [each for each in referee.disturbed() if has_own_memory(each) and each.shape == known.shape]
     biases = [_bias(exact, widened(each.detach())[known].nan_to_num(0.0, 0.0, 0.0)) for each in runs]
-    return bool(runs) and bias > max(biases) * _OF_BIAS
+    return bool(runs) and bias > max(biases) * _FACTOR_OF_BIAS
 
 
 def _bias(exact: Tensor, other: Tensor) -> float:
@@ -310,9 +310,9 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
         # In float64: the distance of two integers may be too large for an integer.
         distances = (known.double() - compiled.double()).abs().amin(0).clamp(min=1).where(is_new, 0.0)
         is_own, most, farthest = _outliers(known)
-        if own > (most if is_last else most + 1) * _OF_NOISE:
+        if own > (most if is_last else most + 1) * _FACTOR_OF_NOISE:
             return found
-    if float(distances.where(~is_own, 0.0).max()) > farthest * _OF_NOISE:
+    if float(distances.where(~is_own, 0.0).max()) > farthest * _FACTOR_OF_NOISE:
         return found
     if own < most and float(distances.max()) <= farthest:
         return replace(found, is_same=True, decided=decided)

@@ -86,7 +86,7 @@ def outcome(step: Step, point: TracePoint) -> Outcome:
     if not isinstance(origin, Origin):
         return _outcome_of_foreign_step(step, point)
     if _is_restarted(origin, point):
-        return Outcome.STOP_AFTER_RESTART if _is_where_it_began(origin, point) else Outcome.CONTINUE
+        return Outcome.STOP_AFTER_RESTART if _is_at_origin(origin, point) else Outcome.CONTINUE
     if not point.is_user_code:
         return Outcome.CONTINUE
     return Outcome.STOP if _ends(step, origin, point) else Outcome.CONTINUE
@@ -114,7 +114,7 @@ def _is_restarted(origin: Origin, point: TracePoint) -> bool:
     return identity.compile_id == origin.identity.compile_id and identity.attempt > origin.identity.attempt
 
 
-def _is_where_it_began(origin: Origin, point: TracePoint) -> bool:
+def _is_at_origin(origin: Origin, point: TracePoint) -> bool:
     if point.index != origin.index or point.frame.code is not origin.frame.code:
         return False
     return point.progress.position >= origin.position

@@ -25,7 +25,15 @@ _SYMBOL = re.compile(r"\bs\d+\b")
 _MARK = "torch._dynamo.maybe_mark_dynamic"
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 """Statements that evaluate their parts once, from left to right."""
-_NOT_ONCE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.BoolOp, ast.IfExp)
+_CONDITIONAL_OR_REPEATED = (
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.BoolOp,
+    ast.IfExp,
+)
 
 
 def fixes(situation: Situation) -> Iterator[Fix]:
@@ -171,7 +179,8 @@ def _given(call: ast.Call, function: Function, name: str) -> ast.expr | None:
 def _may_not_run(statement: ast.stmt, call: ast.Call) -> bool:
     """Return whether a statement may run the call never or repeatedly: its names may not exist before the statement."""
     return any(
-        isinstance(node, _NOT_ONCE) and any(one is call for one in ast.walk(node)) for node in ast.walk(statement)
+        isinstance(node, _CONDITIONAL_OR_REPEATED) and any(one is call for one in ast.walk(node))
+        for node in ast.walk(statement)
     )
 
 

@@ -26,11 +26,11 @@ _BLOCKS = (
     "compile the blocks that fully_shard gets, and not their callers: "
     "for block in model.blocks: block.compile(); fully_shard(block)"
 )
-_ELSE = (
+_EXPECT_BREAKS = (
     "else expect this break at each call: the code between the calls is compiled in pieces, and a function that "
     "calls them in a loop is not compiled"
 )
-HINTS = (_BLOCKS, _ELSE)
+HINTS = (_BLOCKS, _EXPECT_BREAKS)
 
 
 @dataclass(frozen=True)

@@ -350,7 +350,7 @@ class GraphRun:
                     self._hold(each)
 
     def _refuse_memory_of(self, node: Node, failed: Failed) -> None:
-        """Replace by ``failed`` all results in memory to which the failed ``node`` should have written: they are stale."""
+        """Replace by ``failed`` all results in memory that the failed ``node`` should have written: they are stale."""
         operands = [self._results.get(each) for each in written_by(node)]
         stale = {storage_of(each) for each in operands if has_own_memory(each)}
         for other, result in self._results.items() if stale else ():

@@ -19,7 +19,7 @@ LEFT_OUT = (
     "._print",
 )
 """Parts of the names of operations that have no result and change more than the graph's values."""
-_CARE = (*COLLECTIVES, *LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
+_NOT_ORDINARY = (*COLLECTIVES, *LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
 
 
 def is_operation(function: object, name: str) -> bool:
@@ -48,5 +48,5 @@ def is_ordinary(node: Node) -> bool:
     return (
         node.op in ("call_function", "call_method")
         and not is_custom_operator(node.target)
-        and not any(part in target_name(node) for part in _CARE)
+        and not any(part in target_name(node) for part in _NOT_ORDINARY)
     )
