@@ -14,8 +14,8 @@ from types import CodeType, FunctionType
 import pytest
 
 from dynamo_dap.calls.consent import (
-    _BELOW,
     _HOMES,
+    _PACKAGES,
     _SINGLE,
     agree,
     is_agreed,
@@ -180,8 +180,8 @@ KNOWN = {"namedtuple", "interpolate", "pad", "max_pool3d_with_indices"}
 
 
 def _functions_of_the_list() -> Iterator[tuple[str, str, FunctionType]]:
-    modules = {*_HOMES, *_SINGLE, *_BELOW}
-    for name in _BELOW:
+    modules = {*_HOMES, *_SINGLE, *_PACKAGES}
+    for name in _PACKAGES:
         modules |= {each.name for each in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}.")}
     for module in sorted(modules):
         with contextlib.suppress(ImportError):
