@@ -534,3 +534,32 @@ def test_a_failed_comparison_closes_the_transforms(tmp_path: Path) -> None:
     run = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert run.stdout.splitlines()[:2] == ["0 -1", "True"], run.stdout + run.stderr
     assert "Not compared: RuntimeError: linalg.inv" in run.stdout
+
+
+TWO_WITH_BREAKS = """
+import torch
+
+def broken(x):
+    x = x + 1
+    torch._dynamo.graph_break()
+    return x * 2
+
+def also_broken(x):
+    x = x - 1
+    torch._dynamo.graph_break()
+    return x
+
+for function, calls in ((broken, 4), (also_broken, 1)):
+    compiled = torch.compile(function, backend="eager")
+    for _ in range(calls):
+        compiled(torch.ones(3))
+"""
+
+
+def test_a_reason_that_calls_share_is_printed_once(tmp_path: Path) -> None:
+    """Calls of a function that cannot run as ordinary Python share one line, which counts them."""
+    run = _compared_in_text(tmp_path, TWO_WITH_BREAKS)
+    reasons = [line for line in run.stdout.splitlines() if "is not run as ordinary Python" in line]
+    assert [each.partition(" ")[0] for each in reasons] == ["broken", "also_broken"]
+    assert [each.endswith(" (3 calls)") for each in reasons] == [True, False]
+    assert run.returncode == 0

@@ -26,7 +26,7 @@ from dynamo_dap.assistants.workspace import Roots, Workspace
 from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.formats import JsonReport
 from dynamo_dap.commands.bisect import Verdict, text_without_fault, verdict_text
-from dynamo_dap.commands.compare import print_comparison
+from dynamo_dap.commands.compare import print_comparison, print_problems
 from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_untrusted
 from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.texts import marked
@@ -399,7 +399,8 @@ def _comparison_answer(ended: Ended) -> CallToolResult:
     found = [msgspec.json.decode(line, type=ComparisonBody) for line in lines]
     screen, text = console()
     for each in sorted(found, key=lambda one: one.same):
-        print_comparison(each, screen)
+        print_comparison(each, screen, with_problem=False)
+    print_problems(found, screen)
     wrong = [
         f"{one.path}:{one.line} in {one.function}. Cause: {one.verdict}"
         for one in found

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -183,7 +184,9 @@ def _print(found: Sequence[ComparisonBody], *, as_json: bool, with_lines: bool) 
         console.print("[dim]To see the reason: dynamo-dap run PROGRAM, then dynamo-dap report[/dim]")
         return
     for each in found:
-        print_comparison(each, console, with_lines=with_lines or not (each.compared and each.same))
+        shows_lines = with_lines or not (each.compared and each.same)
+        print_comparison(each, console, with_lines=shows_lines, with_problem=False)
+    print_problems(found, console)
     console.print(f"[dim]never compared: {', '.join(NEVER_COMPARED)}[/dim]")
     console.print(_summary(found))
 
@@ -203,8 +206,17 @@ def _summary(found: Sequence[ComparisonBody]) -> str:
     )
 
 
-def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool = True) -> None:
-    """Print one call: the result, then each line."""
+def print_problems(found: Sequence[ComparisonBody], console: Console) -> None:
+    """Print what was not compared, each reason once with the number of its calls: the calls of a function share it."""
+    for problem, count in Counter(each.problem for each in found if each.problem is not None).items():
+        calls = f" ({count} calls)" if count > 1 else ""
+        console.print(f"[dim]{escape(problem)}{calls}[/dim]")
+
+
+def print_comparison(
+    body: ComparisonBody, console: Console, *, with_lines: bool = True, with_problem: bool = True
+) -> None:
+    """Print one call: the result, then each line. ``with_problem`` adds why a part was not compared."""
     head = f"call {body.call} of {body.function} [{body.compile_id}], backend {body.backend}"
     console.print(f"[bold]{escape(head)}[/bold]")
     _print_result(body, console)
@@ -229,8 +241,8 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
         )
     if body.not_compared:
         console.print(f"[dim]not compared: {escape(', '.join(body.not_compared))}[/dim]")
-    if body.problem is not None:
-        console.print(f"[dim]{escape(body.problem)}[/dim]")
+    if with_problem:
+        print_problems([body], console)
     if with_lines:
         console.print()
 
