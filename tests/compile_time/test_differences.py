@@ -58,8 +58,10 @@ class Known:
         """Return the float64 result."""
         return torch.tensor(self.case.exact, dtype=torch.float64)
 
-    def disturbed(self, count: int = DISTURBED_RUNS) -> list[torch.Tensor]:
-        """Return the disturbed float64 results."""
+    def disturbed(self, count: int = DISTURBED_RUNS, times: float = 1.0) -> list[torch.Tensor]:
+        """Return the disturbed float64 results; there are no strongly disturbed ones."""
+        if times != 1:
+            return []
         return [self.exact() + torch.tensor(each, dtype=torch.float64) for each in self.case.runs[:count]]
 
 
@@ -159,17 +161,24 @@ def test_integers_that_rounding_decides(compiled: int, runs: list[list[int]], sa
     assert (found.is_same, found.undecided) == (same, undecided)
 
 
-def near_to_halves(number: int) -> torch.Tensor:
+def near_to_halves(number: int, times: float = 1.0) -> torch.Tensor:
     """Round many numbers to integers, with a different error for each number in each run."""
     generator = torch.Generator().manual_seed(number)
     numbers = torch.linspace(0, 300, 3_000, dtype=torch.float64)
-    return (numbers + 0.02 * torch.rand(3_000, generator=generator, dtype=torch.float64)).round().long()
+    errors = torch.rand(3_000, generator=generator, dtype=torch.float64) - 0.5
+    return (numbers + 0.02 * times * errors).round().long()
 
 
 @pytest.mark.parametrize(
     ("change", "same"),
-    [({}, True), ({100: 1}, True), ({100: 50}, False), (dict.fromkeys(range(0, 3000, 20), 1), False)],
-    ids=["right", "one next to it", "one far away", "many next to it"],
+    [
+        ({}, True),
+        ({25: 1}, True),
+        ({100: 1}, False),
+        ({100: 50}, False),
+        (dict.fromkeys(range(0, 3000, 20), 1), False),
+    ],
+    ids=["right", "one near a half", "one far from a half", "one far away", "many next to it"],
 )
 def test_many_integers_of_which_rounding_decides_some(change: dict[int, int], same: bool) -> None:
     """In a right result, about as many integers occur in no other run as in any run's own result."""
@@ -177,7 +186,8 @@ def test_many_integers_of_which_rounding_decides_some(change: dict[int, int], sa
     for at, error in change.items():
         compiled[at] += error
     runs = [near_to_halves(number) for number in range(1, 43)]
-    found = difference(runs[0], compiled, Decided(runs[1], runs[2:]))
+    strong = [near_to_halves(number, 8.0) for number in range(50, 66)]
+    found = difference(runs[0], compiled, Decided(runs[1], runs[2:], strong))
     assert found.is_same == same
     assert not change or found.largest >= max(change.values())
 
@@ -205,14 +215,15 @@ class Decided:
 
     right: object
     runs: Sequence[object] = ()
+    strong: Sequence[object] = ()
 
     def exact(self) -> object:
         """Return the float64 result."""
         return self.right
 
-    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
+    def disturbed(self, count: int = DISTURBED_RUNS, times: float = 1.0) -> Sequence[object]:
         """Return the disturbed results."""
-        return self.runs[:count]
+        return self.runs[:count] if times == 1 else self.strong
 
 
 def floats(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -138,6 +138,43 @@ def test_an_index_that_rounding_decides_is_one_of_the_ties(tmp_path: Path) -> No
     assert status == 1
 
 
+ONE_WRONG = """
+import torch
+
+def one_wrong(graph, inputs):
+    def run(*given):
+        results = [each.clone() for each in graph(*given)]
+        results[0].view(-1)[4321] += 1
+        return tuple(results)
+    return run
+
+def quantized(x, w):
+    return torch.round((x @ w) * 50).to(torch.int64)
+
+def clamped(x, w):
+    return (torch.round((x @ w) / 0.37) + 128).clamp(0, 255).to(torch.uint8)
+
+def highest(x, w):
+    return (x.half() @ w.half()).argmax(-1)
+
+torch.manual_seed(0)
+for function, rows in ((quantized, 256), (clamped, 256), (highest, 5000)):
+    for backend in (one_wrong, "aot_eager"):
+        torch.compile(function, backend=backend)(torch.randn(rows, 64), torch.randn(64, 256))
+        torch._dynamo.reset()
+"""
+
+
+def test_one_wrong_integer_among_thousands_differs(tmp_path: Path) -> None:
+    """Rounding decides other integers of the results, but not this one: its number is far from any boundary."""
+    program = tmp_path / "one_wrong.py"
+    program.write_text(ONE_WRONG, encoding="utf-8")
+    _, calls = compared(str(program))
+    assert [(each["function"], each["same"]) for each in calls] == [
+        (name, same) for name in ("quantized", "clamped", "highest") for same in (False, True)
+    ]
+
+
 ONE_PERCENT = """
 import torch
 

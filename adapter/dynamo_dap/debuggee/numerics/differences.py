@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,9 @@ _FEWEST = 8
 DISTURBED_RUNS = 8
 _RUNS_FOR_DECISIONS = 40
 """The number of disturbed runs if the first ``DISTURBED_RUNS`` do not give each integer of the compiled result."""
+_STRONG_RUNS = 16
+_OF_STRONG = 8.0
+"""A strong run changes each result by this many rounding errors. An integer that none of them changes is certain."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,10 @@ class Referee(Protocol):
     def exact(self) -> object:
         """Return the result of a float64 run; None if there is none."""
 
-    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
+    def disturbed(self, count: int = DISTURBED_RUNS, times: float = 1.0) -> Sequence[object]:
         """Return results of float64 runs that change each operation's result by one rounding error of its type.
 
-        For gradients there are never more than ``DISTURBED_RUNS``.
+        ``times`` multiplies the change. For gradients there are never more than ``DISTURBED_RUNS``, with one error.
         """
 
 
@@ -294,7 +298,8 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
 
     The compiled result is right if each of its elements occurs in some run. If rounding decides elements, a run may
     have elements that no other run has. The compiled result is wrong if it has many more such elements than a run, or
-    has some that are much farther from all runs. If it has about as many as a run, they stay undecided.
+    has some that are much farther from all runs, or differs where rounding cannot. If it has about as many as a run,
+    they stay undecided.
     """
     decided = int((one != two).sum())
     most = own = 0
@@ -314,9 +319,24 @@ def _judged_decision(found: Difference, one: Tensor, two: Tensor, exact: Tensor,
             return found
     if float(distances.where(~is_own, 0.0).max()) > farthest * _FACTOR_OF_NOISE:
         return found
+    if _differs_where_certain(one, two, exact, referee):
+        return found
     if own < most and float(distances.max()) <= farthest:
         return replace(found, is_same=True, decided=decided)
     return replace(found, is_same=True, undecided=own)
+
+
+def _differs_where_certain(one: Tensor, two: Tensor, exact: Tensor, referee: Referee) -> bool:
+    """Return whether ``two`` differs in an element that many rounding errors do not change.
+
+    If the eager result ``one`` differs in such an element, too, the real errors are larger than assumed.
+    """
+    strong = referee.disturbed(_STRONG_RUNS, _OF_STRONG)
+    runs = [_as_integers(each.detach()) for each in strong if has_own_memory(each) and each.shape == one.shape]
+    if len(runs) < _STRONG_RUNS:
+        return False
+    is_certain = functools.reduce(operator.and_, [each == exact for each in runs])
+    return bool((is_certain & (two != exact)).any()) and not bool((is_certain & (one != exact)).any())
 
 
 def _where_they_differ(runs: Sequence[Tensor], compiled: Tensor) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, Referee, widened
@@ -34,6 +34,12 @@ _MAKERS = ("zeros", "ones", "full", "empty", "rand", "randn", "eye", "linspace",
 _FACTORIES = frozenset(f"torch.{name}" for name in _MAKERS)
 """Functions that make a tensor of torch's default dtype, unless they get another one."""
 _NORMALIZATIONS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
+_TO_INTEGERS = frozenset({"round", "floor", "ceil", "trunc", "fix", "sign", "sgn", "floor_divide", "floordiv"})
+_SELECTING = ("clamp", "clip", "minimum", "maximum", "max", "min", "where", "relu", "getitem", "gather", "masked_fill")
+_COPYING = ("cat", "stack", "to", "float", "double", "half", "bfloat", "type", "clone", "contiguous", "copy")
+_ARITHMETIC = ("add", "sub", "rsub", "mul", "neg", "abs", "iadd", "isub", "imul")
+_EXACT_ON_INTEGERS = frozenset((*_SELECTING, *_COPYING, *_ARITHMETIC))
+"""Operations whose results have no error if their operands and results are integers."""
 _DISTURBANCE_OF_TAKEN = 16.0
 """The disturbance of a result that is taken from the call, in rounding errors of its type."""
 _DISTURBANCE_OF_SUBGRAPH = 4.0
@@ -122,12 +128,21 @@ def _operand_of_shape(node: Node, results: Mapping[Node, object]) -> Any:
     return None
 
 
+class Disturbance(NamedTuple):
+    """How a run is disturbed."""
+
+    seed: int
+    times: float = 1.0
+    """The number of rounding errors in each change. With several, the inputs change, too: equal ones become unequal."""
+
+
 class _Runs:
     """The float64 runs of a graph or body; each is made at its first use."""
 
     def __init__(self, problems: dict[str, None] | None = None) -> None:
         self._exact: ExactRun | None = None
-        self._disturbed: list[ExactRun] = []
+        self._disturbed: dict[float, list[ExactRun]] = {}
+        """The disturbed runs, by the strength of the disturbance."""
         self.problems: dict[str, None] = {} if problems is None else problems
         """The reasons why results were judged without a float64 run, in order."""
 
@@ -137,24 +152,25 @@ class _Runs:
             self._exact = self._tried(None)
         return self._exact
 
-    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[ExactRun]:
-        """Return the results of disturbed runs."""
-        self._disturbed += [self._tried(seed) for seed in range(len(self._disturbed), count)]
-        return self._disturbed[:count]
+    def disturbed(self, count: int = DISTURBED_RUNS, times: float = 1.0) -> Sequence[ExactRun]:
+        """Return the results of runs that are disturbed by ``times`` rounding errors."""
+        runs = self._disturbed.setdefault(times, [])
+        runs += [self._tried(Disturbance(seed, times)) for seed in range(len(runs), count)]
+        return runs[:count]
 
     def referee(self, name: str) -> Referee:
         """Return the referee for the results of a node."""
         return _OfNode(self, name)
 
-    def _tried(self, seed: int | None) -> ExactRun:
+    def _tried(self, disturbance: Disturbance | None) -> ExactRun:
         try:
-            return self._run(seed)
+            return self._run(disturbance)
         except Exception as problem:  # noqa: BLE001  (whatever an operation that has no float64 raises)
             self.problems[not_in_float64(named_first_line_of(problem))] = None
             return {}
 
-    def _run(self, seed: int | None) -> ExactRun:
-        """Run the graph in float64. With ``seed``, disturb its results.
+    def _run(self, disturbance: Disturbance | None) -> ExactRun:
+        """Run the graph in float64, and disturb its results if wanted.
 
         Raises:
             Exception: whatever an operation raises.
@@ -189,15 +205,15 @@ class ExactRuns(_Runs):
         """Return the runs for ``module``, the body of an operator; ``dtypes`` has the dtypes of its results."""
         return ExactRuns(self._graph, self._dtypes, self._taken, ExactBody(module, dtypes), self.problems)
 
-    def _run(self, seed: int | None) -> ExactRun:
+    def _run(self, disturbance: Disturbance | None) -> ExactRun:
         if any(each.is_random and each.value is None for each in self._taken.values()):
             self.problems[not_in_float64("an operation draws random numbers")] = None
             return {}
-        noise = None if seed is None else Noise(self._dtypes, seed)
+        noise = None if disturbance is None else Noise(self._dtypes, disturbance)
         if self._body is None:
             return _run(self._graph, self._taken, noise)
         seen: dict[str, tuple[object, int, object]] = {}
-        with with_bodies_run_by(self._graph.graph.module, self._body.runner(seed, seen)):
+        with with_bodies_run_by(self._graph.graph.module, self._body.runner(disturbance, seen)):
             _run(self._graph, self._taken, noise)
         return _results(seen)
 
@@ -210,9 +226,9 @@ class ExactPass(_Runs):
         self._body = body
         self._operands = operands
 
-    def _run(self, seed: int | None) -> ExactRun:
+    def _run(self, disturbance: Disturbance | None) -> ExactRun:
         seen: dict[str, tuple[object, int, object]] = {}
-        self._body.runner(seed, seen)(self._body.module, tuple(widened_together(self._operands)))
+        self._body.runner(disturbance, seen)(self._body.module, tuple(widened_together(self._operands)))
         return _results(seen)
 
 
@@ -226,8 +242,8 @@ class _OfNode:
     def exact(self) -> object:
         return self._runs.exact().get(self._name)
 
-    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
-        return [run.get(self._name) for run in self._runs.disturbed(count)]
+    def disturbed(self, count: int = DISTURBED_RUNS, times: float = 1.0) -> Sequence[object]:
+        return [run.get(self._name) for run in self._runs.disturbed(count, times)]
 
 
 @dataclass(frozen=True)
@@ -238,10 +254,10 @@ class ExactBody:
     dtypes: Mapping[str, object]
     """The dtypes that the results have in the call, by node name."""
 
-    def runner(self, seed: int | None, seen: dict[str, tuple[object, int, object]]) -> RunBody:
+    def runner(self, disturbance: Disturbance | None, seen: dict[str, tuple[object, int, object]]) -> RunBody:
         """Return a function that runs bodies: this one in float64, with its results kept in ``seen``."""
         wide, _ = _widened_module(self.module, self.module.graph.nodes)
-        noise = None if seed is None else Noise(self.dtypes, seed)
+        noise = None if disturbance is None else Noise(self.dtypes, disturbance)
 
         def note(node: Node, results: Mapping[Node, object]) -> None:
             if noise is not None and node.op != "output":
@@ -260,11 +276,12 @@ class ExactBody:
 class Noise:
     """Disturbs the results of a run. Has its own random generator, so that the program's generators do not change."""
 
-    def __init__(self, dtypes: Mapping[str, object], seed: int) -> None:
+    def __init__(self, dtypes: Mapping[str, object], disturbance: Disturbance) -> None:
         torch = sys.modules["torch"]
         self._dtypes = dtypes
+        self._times = disturbance.times
         self._generator = torch.Generator()
-        self._generator.manual_seed(seed)
+        self._generator.manual_seed(disturbance.seed)
 
     def disturb(self, node: Node, results: Mapping[Node, object], times: float = 1.0, name: str = "") -> None:
         """Disturb the result of ``node`` in place, unless it is a view of a result that was disturbed already.
@@ -280,15 +297,18 @@ class Noise:
         unit = self._unit(value, dtype)
         operands = [unwrapped(results[each]) for each in node.all_input_nodes if has_own_memory(results.get(each))]
         is_view = any(storage_of(each) == storage_of(value) for each in operands)
-        if node.op == "placeholder":
+        if node.op == "placeholder" and self._times == 1:
             unit = 0.0
         if is_view and not str(getattr(node.target, "__name__", node.target)).rstrip("0123456789").endswith("_"):
             return
-        unit *= times
+        epsilon = float(torch.finfo(dtype or torch.float32).eps)
+        unit *= times * self._times
         unit *= 1 + math.sqrt(_length(node, value, operands)) / 8
         later = max((_summed_by(user, value) for user in node.users), default=1.0)
         if later > 1:  # a user sums the elements, and rounds once for each
-            unit += torch.finfo(dtype or torch.float32).eps * math.sqrt(later) / 16
+            unit += epsilon * math.sqrt(later) / 16
+        elif _has_no_error(node, value, operands, 2 / epsilon):
+            return
         if unit == 0.0:
             return
         # torch refuses to write to a tensor whose elements share memory. It stays unchanged.
@@ -347,6 +367,23 @@ class Noise:
         torch = sys.modules["torch"]
         drawn = torch.rand(value.shape, generator=self._generator, dtype=value.dtype)
         return drawn.to(value.device) * 2 - 1
+
+
+def _has_no_error(node: Node, value: Tensor, operands: Sequence[Tensor], largest: float) -> bool:
+    """Return whether the result has integers that are computed exactly; those up to ``largest`` have no error.
+
+    If they had one, a conversion to integers would change each of them: it truncates. Disturbed operands, which have
+    errors, are not integers.
+    """
+    name = str(getattr(node.target, "__name__", node.target)).rstrip("_0123456789")
+    given = (value,) if name in _TO_INTEGERS else (value, *operands)
+    if operands and name not in _EXACT_ON_INTEGERS and name not in _TO_INTEGERS:
+        return False
+    with data_reading(), transforms_off():
+        return all(
+            not each.is_floating_point() or bool(((each == each.round()) & (each.abs() <= largest)).all())
+            for each in given
+        )
 
 
 def _length(node: Node, value: Tensor, operands: Sequence[Tensor]) -> float:

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.numerics.body_faults import ALONE, first_difference
 from dynamo_dap.debuggee.numerics.changed_graphs import Use, expanded, with_zeros
 from dynamo_dap.debuggee.numerics.comparisons import Fault
 from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, Difference, difference, widened
-from dynamo_dap.debuggee.numerics.exact_runs import Noise, not_in_float64, widened_graph
+from dynamo_dap.debuggee.numerics.exact_runs import Disturbance, Noise, not_in_float64, widened_graph
 from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
 from dynamo_dap.debuggee.numerics.stage_search import ladder, part_at_fault
@@ -271,7 +271,7 @@ class _Runs:
     def disturbed(self) -> list[GradientRun]:
         """Return float64 runs in which each result and each gradient is disturbed."""
         if self._disturbed is None:
-            runs = [self._in_float64(Noise(self.dtypes, seed)) for seed in range(DISTURBED_RUNS)]
+            runs = [self._in_float64(Noise(self.dtypes, Disturbance(seed))) for seed in range(DISTURBED_RUNS)]
             self._disturbed = [each for each in runs if each is not None]
         return self._disturbed
 
@@ -325,7 +325,7 @@ class _OfRuns:
         run = self._runs.exact()
         return None if run is None else _dense(self._ask(run))
 
-    def disturbed(self, count: int = DISTURBED_RUNS) -> Sequence[object]:
+    def disturbed(self, count: int = DISTURBED_RUNS, times: float = 1.0) -> Sequence[object]:
         return [_dense(self._ask(run)) for run in self._runs.disturbed()]
 
 
