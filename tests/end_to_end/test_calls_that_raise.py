@@ -99,7 +99,38 @@ raises_alone._boxed_call = True
 def backward_alone(x):
     return x.sin().sum()
 
-for call in (backward_in_eager_too, backward_alone):
+@torch.compile(backend="aot_eager")
+def without_derivative(x):
+    y = x.abs() + 1
+    z = torch.igamma(y, y)  # line: without_derivative
+    return z.sum()
+
+@torch.library.custom_op("raising::without_backward", mutates_args=())
+def operator_without_backward(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+operator_without_backward.register_fake(torch.empty_like)
+
+@torch.compile(backend="aot_eager")
+def without_backward(x):
+    y = x.sin()
+    z = operator_without_backward(y)  # line: without_backward
+    return z.sum()
+
+@torch.library.custom_op("raising::viewed", mutates_args=())
+def viewed(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+viewed.register_fake(torch.empty_like)
+viewed.register_autograd(lambda context, given: given.view(7, 7))
+
+@torch.compile(backend="aot_eager")
+def wrong_backward(x):
+    y = x.sin()
+    z = viewed(y)  # line: wrong_backward
+    return z.sum()
+
+for call in (backward_in_eager_too, backward_alone, without_derivative, without_backward, wrong_backward):
     try:
         call(torch.randn(3, requires_grad=True)).backward()
     except Exception:
@@ -150,6 +181,14 @@ def test_a_trace_that_fails_names_its_line(answers: dict[str, dict[str, Any]]) -
     body = answers["in_the_trace"]
     assert (body["compared"], body["line"]) == (False, line_of("in_the_trace"))
     assert "RuntimeError: no fake" in body["verdict"]
+
+
+@pytest.mark.parametrize("function", ["without_derivative", "without_backward", "wrong_backward"])
+def test_a_backward_that_cannot_be_traced_names_the_forward_line(
+    answers: dict[str, dict[str, Any]], function: str
+) -> None:
+    """AOTAutograd traces it when it compiles the graph, and its exception names no line."""
+    assert answers[function]["line"] == line_of(function)
 
 
 @pytest.mark.parametrize("function", ["in_eager_too", "of_an_index", "backward_in_eager_too"])

@@ -53,6 +53,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_functio
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.compiles.errors import BackendFailure, error_behind, failure_of, is_failure_of_dynamo
+from dynamo_dap.debuggee.torch_api.compiles.failed_lines import FailedLines
 from dynamo_dap.debuggee.torch_api.compiles.graph_breaks import frame_of_break, is_control_flow, is_graph_break
 from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall, RaisedCalls
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
@@ -104,6 +105,9 @@ class ComparingRun(CallObserver, CompileObserver):
         self._failed_at: Place | None = None
         """The line at which the trace of the present compile has raised, if it has."""
         self._backend_failure: BackendFailure | None = None
+        self._backend_failed_at: Place | None = None
+        """The line whose operation the backend could not compile, if known."""
+        self._failed_lines = FailedLines()
 
     def begin(self) -> None:
         """Start to observe compiles and calls; torch has been imported."""
@@ -126,10 +130,14 @@ class ComparingRun(CallObserver, CompileObserver):
         """Note the tensors of the program that belong to the graph."""
         self._attributes.note(graph)
         self._raised.install()  # the parts of torch that it needs may be imported only now
+        self._failed_lines.begin()
 
     def backend_failed(self, frame: TracedFrame, graph: Graph, problem: BaseException) -> None:
         """Note which step of the backend has failed."""
         self._backend_failure = failure_of(problem)
+        if self._backend_failure is not None:
+            places = self._failed_lines.places(self._backend_failure.inner)
+            self._backend_failed_at = next((each for each in places if not is_torch_file(each.path)), None)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Observe the calls of the compiled code; if the compile raised, report why."""
@@ -138,6 +146,7 @@ class ComparingRun(CallObserver, CompileObserver):
             GRAPH_CALLS.compiled(result.code, attributes)
         failed_at, self._failed_at = self._failed_at, None
         failure, self._backend_failure = self._backend_failure, None
+        backend_failed_at, self._backend_failed_at = self._backend_failed_at, None
         if problem is None or is_control_flow(problem) or (is_graph_break(problem) and not compiling.one_graph):
             return
         error = error_behind(problem)
@@ -145,7 +154,7 @@ class ComparingRun(CallObserver, CompileObserver):
         if failure is not None:
             text = named_first_line_of(failure.inner)
             stage = failure.step if failure.step in _OF_TORCH else name_of(compiling.backend)
-            verdict, failed_at = f"{stage}. It raises {text} when it compiles the graph.", None
+            verdict, failed_at = f"{stage}. It raises {text} when it compiles the graph.", backend_failed_at
         elif is_failure_of_dynamo(problem):
             stage, verdict = DYNAMO, f"Dynamo. It raises {error.text} when it traces."
         else:
