@@ -10,7 +10,7 @@ a step. The main thread's tracing is always changed on the main thread itself.
 On every Python version, debugpy also does not trace
 
 - a thread on which Dynamo compiles: Dynamo is plain Python and takes twice as long when traced. While the program's own
-  backend runs, debugpy traces the thread if it may stop there.
+  backend, pass, pattern, lowering or fake kernel runs, debugpy traces the thread if it may stop there.
 - a thread that imports torch, which makes a million calls without user code.
 - generated code. Nor does Dynamo compile debugpy's functions.
 """
@@ -32,6 +32,7 @@ from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.eager import own_tracers, pydevd_internals, pydevd_passing
 from dynamo_dap.debuggee.torch_api.code_objects.generated_names import GeneratedNames
 from dynamo_dap.debuggee.torch_api.compiles.compiling import BackendWatcher, CompileWatcher
+from dynamo_dap.debuggee.torch_api.compiles.program_code import ProgramCodeWatcher
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_below
 
@@ -160,10 +161,13 @@ class Compiles:
         self._of_thread = _Suspended()
         self._watcher = CompileWatcher(self._suspend)
         self._backends = BackendWatcher(self._in_backend)
+        self._program_code = ProgramCodeWatcher(self._in_program_code, lambda code: is_user_file(code.co_filename))
+        self._on_problem: Callable[[str], None] = lambda problem: None
         self._names = GeneratedNames(pydevd_internals.never_trace, own_tracers.may_trace_this_thread)
 
     def watch(self, on_problem: Callable[[str], None]) -> None:
         """Install the hooks; ``on_problem`` gets a text for each that this torch does not support."""
+        self._on_problem = on_problem
         never_compile_below(pydevd_internals.package(), os.path.dirname(__file__))
         for install in (self._watcher.install, self._backends.install, self._names.install):
             try:
@@ -175,11 +179,20 @@ class Compiles:
         """Remove the hooks."""
         self._watcher.remove()
         self._backends.remove()
+        self._program_code.remove()
         self._names.remove()
 
     def _suspend(self) -> Callable[[], None]:
         self._of_thread.restore = self._tracing.suspend()
+        self._watch_program_code()
         return self._resume
+
+    def _watch_program_code(self) -> None:
+        """Install the hooks around the program's code if debugpy may stop in it, else remove them."""
+        if pydevd_internals.debugger() is not None and pydevd_internals.may_stop_this_thread():
+            self._program_code.install(self._on_problem)
+        else:
+            self._program_code.remove()
 
     def _resume(self) -> None:
         restore, self._of_thread.restore = self._of_thread.restore, None
@@ -188,9 +201,14 @@ class Compiles:
 
     def _in_backend(self, codes: Iterable[types.CodeType]) -> Callable[[], None] | None:
         """Trace the thread while a backend runs, if the user wrote the backend and debugpy may stop in it."""
+        self._watch_program_code()  # the user may have set the first breakpoint at a stop in this compile
+        return self._in_program_code() if any(is_user_file(code.co_filename) for code in codes) else None
+
+    def _in_program_code(self) -> Callable[[], None] | None:
+        """Trace the thread while the program's code runs, if debugpy may stop in it."""
         if self._of_thread.restore is None or pydevd_internals.debugger() is None:
             return None
-        if not pydevd_internals.may_stop_this_thread() or not any(is_user_file(code.co_filename) for code in codes):
+        if not pydevd_internals.may_stop_this_thread():
             return None
         self._resume()
 
