@@ -34,6 +34,14 @@ def broken(x):
 def bad(x):
     raise ValueError("the program's own")
 
+@torch.library.custom_op("program::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@doubled.register_fake
+def like(x):
+    return torch.empty_like(x)
+
 def trained(x, layer):
     hidden = layer(x)  # @gradient
     return hidden.sigmoid().sum()
@@ -49,6 +57,7 @@ def traces():
         layer.zero_grad()
         train(torch.ones(2, 4), layer).backward()
         lines.append(layer.weight.grad.tolist())
+    lines.append(torch.compile(lambda x: doubled(x), backend="eager")(torch.ones(2)).tolist())
     try:
         torch.compile(bad, backend="eager")(torch.ones(2))
     except ValueError as error:
