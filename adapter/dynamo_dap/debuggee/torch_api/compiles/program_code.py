@@ -91,7 +91,9 @@ class _CallerHooks:
         self._is_reported = False
 
     def install(self, on_problem: Callable[[str], None]) -> None:
-        if self._stop_waiting is None:
+        if not self._patches.is_installed:
+            if self._stop_waiting is not None:
+                self._stop_waiting()
             module = self._callers[0].partition(":")[0]
             self._stop_waiting = when_imported(module, functools.partial(self._hook, on_problem))
 
