@@ -175,6 +175,61 @@ def test_one_wrong_integer_among_thousands_differs(tmp_path: Path) -> None:
     ]
 
 
+NESTED = """
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+from torch.utils.checkpoint import checkpoint
+
+def wrong_sine(graph, inputs):
+    for module in graph.modules():
+        for node in module.graph.nodes:
+            node.target = "cos" if node.target == "sin" else node.target
+        module.recompile()
+    return graph.forward
+
+def wrong_backward(graph, inputs):
+    def changed(module, _):
+        for node in module.graph.nodes:
+            if node.target is torch.ops.aten.tanh_backward.default:
+                node.target = lambda gradient, result: gradient * (1 - result)
+        module.recompile()
+        return make_boxed_func(module.forward)
+    def kept(module, _):
+        return make_boxed_func(module.forward)
+    return aot_autograd(fw_compiler=kept, bw_compiler=changed)(graph, inputs)
+
+def inner(x):
+    y = x * 2
+    z = y.sin()  # line: wrong_sine
+    z = z.tanh()  # line: wrong_backward
+    return z + 1
+
+def outer(x):
+    y = x + 1
+    y = checkpoint(inner, y, use_reentrant=False)
+    return y.exp()
+
+def nested(x):
+    return checkpoint(outer, x, use_reentrant=False).sum()
+
+for backend in (wrong_sine, wrong_backward):
+    torch.compile(nested, backend=backend)(torch.linspace(0, 1, 8, requires_grad=True)).backward()
+    torch._dynamo.reset()
+"""
+
+
+def test_the_line_inside_nested_checkpoints_is_named(tmp_path: Path) -> None:
+    """The wrong operation is in the body of a checkpoint inside the body of another."""
+    program = tmp_path / "nested.py"
+    program.write_text(NESTED, encoding="utf-8")
+    _, calls = compared(str(program))
+    lines = NESTED.splitlines()
+    for call in calls:
+        assert lines[call["line"] - 1].endswith(f"# line: {call['backend']}"), call["line"]
+    assert [each["backend"] for each in calls] == ["wrong_sine", "wrong_backward"]
+
+
 ONE_PERCENT = """
 import torch
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
+from dynamo_dap.debuggee.numerics.changed_graphs import flattened
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.exact_runs import ExactBody, ExactPass, ExactRuns, overwritten_key, version_after
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
@@ -23,6 +24,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
 
 _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "invoke_subgraph")
@@ -87,6 +89,29 @@ class ComparedBody:
             return {}
         if self.is_alone:
             return first_difference(self._passes(), backend, self._exact.problems)
+        found = self._compared(backend)
+        wrong = next((node for node, (how, _) in found.items() if not how.is_same), None)
+        return (self._inside_nested(backend, wrong) if wrong is not None else {}) or found
+
+    def _inside_nested(self, backend: Callable[..., object], wrong: Node) -> Differences:
+        """Compare the operations of the body's own bodies if ``wrong`` is the result of such a body; else return none.
+
+        The result is empty as well if no operation differs in a graph with these bodies inlined.
+        """
+        name = next((each for each in self._names if wrong.graph is getattr(self._graph.module, each).graph), None)
+        nested = wrong.args[0] if wrong.target is operator.getitem else wrong
+        if name is None or not isinstance(nested, type(wrong)) or not is_higher_order(nested):
+            return {}
+        body = getattr(self._graph.module, name)
+        longer = flattened(body)
+        if longer is body:
+            return {}
+        with Swap() as swap:
+            swap.set(self._graph.module, name, longer)
+            found = self._compared(backend)
+        return found if not all(how.is_same for how, _ in found.values()) else {}
+
+    def _compared(self, backend: Callable[..., object]) -> Differences:
         name, expected = self._expected()
         values = self._values_by(backend, name, expected) if expected.tensors else []
         exact = None

@@ -35,13 +35,14 @@ class ExpandedGraph(NamedTuple):
 def expanded(module: GraphModule, caller: Node) -> ExpandedGraph | None:
     """Replace the operator ``caller`` by the operations of its body.
 
-    Return None if the operator does more than run one body, or if that body contains further bodies or tensors.
+    Such operators inside the body are replaced, too. Return None if the operator does more than run one body, or if
+    that body contains further bodies or tensors.
     """
     bodies = [each for each in caller.all_input_nodes if each.op == "get_attr"]
     if not is_higher_order(caller) or getattr(caller.target, "__name__", "") not in _ONLY_RUN_THEIR_BODY:
         return None
     body: GraphModule | None = getattr(module, bodies[0].target, None) if len(bodies) == 1 else None
-    nodes = list(body.graph.nodes) if body is not None and hasattr(body, "graph") else []
+    nodes = list(flattened(body).graph.nodes) if body is not None and hasattr(body, "graph") else []
     if not nodes or any(each.op == "get_attr" for each in nodes):
         return None
     torch = sys.modules["torch"]
@@ -65,6 +66,16 @@ def expanded(module: GraphModule, caller: Node) -> ExpandedGraph | None:
             copies[node] = graph.node_copy(node, copies.__getitem__)
     inside = frozenset(of_body[each] for each in operations)
     return ExpandedGraph(torch.fx.GraphModule(module, graph), copies, inside)
+
+
+def flattened(body: GraphModule) -> GraphModule:
+    """Return a body in which operators that only run their own body are replaced by its operations."""
+    for node in body.graph.nodes:
+        found = expanded(body, node)
+        if found is not None:
+            found.module.meta.update(body.meta)
+            return flattened(found.module)
+    return body
 
 
 def with_zeros(
