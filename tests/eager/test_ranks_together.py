@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
@@ -65,8 +66,15 @@ def wait_for_all(ranks: Sequence[Session], at: str) -> None:
 
 
 def step_alone(rank: Session, stop: Stop, at: str) -> None:
-    while stop.marker != at:
-        rank.resume("next")
+    """Step a rank to the place ``at``. If another rank's step moves it meanwhile, wait for its next stop."""
+    while True:
+        try:
+            if stop.marker == at:
+                return
+            rank.resume("next")
+        except RequestFailed as failed:
+            if "is running" not in str(failed):
+                raise
         stop = rank.wait_for_stop()
 
 
