@@ -43,7 +43,15 @@ _EXACT_ON_INTEGERS = frozenset((*_SELECTING, *_COPYING, *_ARITHMETIC))
 _DISTURBANCE_OF_TAKEN = 16.0
 """The disturbance of a result that is taken from the call, in rounding errors of its type."""
 _DISTURBANCE_OF_SUBGRAPH = 4.0
-"""The additional disturbance of a higher-order operator's result, in rounding errors of its type."""
+"""The disturbance of a higher-order operator's result, relative to the result's scale; see ``_of_cancelling``."""
+_DISTURBANCE_OF_CONVOLUTION = 8.0
+"""The same for a convolution: its algorithms differ, and some (Winograd) add and subtract large parts."""
+_DISTURBANCE_OF_CONTRACTION = 2.0
+"""The same for other sums of products, and for normalizations."""
+_TIMES_FOR_GRADIENTS = 4.0
+"""Backward passes sum up one term after the other where eager sums pairs: their errors are larger by this factor."""
+_HALF = 1e-4
+"""Sums of a type with a larger step between 1 and the next number are computed in float32."""
 _REMEMBERS = 0.25
 """A custom operator whose result differs from that in the call by more than this fraction is not deterministic."""
 _LARGEST_SPREAD = 4
@@ -315,9 +323,8 @@ class Noise:
         with data_reading(), transforms_off(), contextlib.suppress(RuntimeError):
             # Write through ``data``, which autograd does not notice: it may have saved the value already.
             value.data.mul_(1 + unit * self._random_like(value))
-            if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
-                # Many operations made the result. Where their values cancel out, the rounding errors remain.
-                value.data.add_(unit * _DISTURBANCE_OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
+            if cancelling := _of_cancelling(node):
+                value.data.add_(unit * cancelling * self._random_like(value) * value.pow(2).mean().sqrt())
 
     def disturb_gradient_in_body(self, name: str, node: Node, results: Mapping[Node, object]) -> None:
         """Disturb a result in the body of an operator, and its gradient; ``name`` is the key of the result's dtype."""
@@ -325,21 +332,29 @@ class Noise:
 
     def disturb_gradient(self, node: Node, results: Mapping[Node, Any], name: str = "") -> None:
         """Disturb the result of ``node``, and its gradient when that arrives."""
-        self.disturb(node, results, name=name)
         value = unwrapped(results[node]) if has_own_memory(results[node]) else None
-        if value is None or not value.requires_grad or node.op == "placeholder":
+        if value is None or not value.requires_grad:
+            self.disturb(node, results, name=name)
             return
+        rounding = self._unit(value, self._dtypes.get(name or node.name))
+        times = _TIMES_FOR_GRADIENTS if rounding < _HALF else 1.0
+        rounding *= times
+        self.disturb(node, results, times, name)
         known = [
             results[each] for user in node.users for each in user.all_input_nodes if has_own_memory(results.get(each))
         ]
         terms = max((each.numel() for each in known), default=1) / max(value.numel(), 1)
-        rounding = self._unit(value, self._dtypes.get(name or node.name))
-        unit = rounding * (1 + math.sqrt(max(terms, 1.0)) / 8)
+        operands = [unwrapped(results[each]) for each in node.all_input_nodes if has_own_memory(results.get(each))]
+        later = max((_summed_in_backward(node, value, operands, each) for each in operands), default=1.0)
+        unit = rounding * (1 + math.sqrt(max(terms, 1.0)) / 8 + (2 * math.sqrt(later) if later > 1 else 0.0))
+        cancelling = max((_of_cancelling(user) for user in node.users), default=0.0)
         is_normalized = value.dim() > 1 and any(_is_one_of(user, _NORMALIZATIONS) for user in node.users)
 
         def disturbed(gradient: Tensor) -> object:
             with data_reading():
                 noise = gradient * unit * self._random_like(gradient)
+                if cancelling:
+                    noise += rounding * cancelling * self._random_like(gradient) * gradient.pow(2).mean().sqrt()
                 if is_normalized:
                     noise += rounding * self._common_to_slices(gradient)
                 return gradient + noise
@@ -354,7 +369,9 @@ class Noise:
         """
         one_channel = (slice(0, 1), slice(None), *[slice(0, 1)] * (gradient.dim() - 2))
         rows, channels = gradient[..., :1], gradient[one_channel]
-        return gradient.pow(2).mean().sqrt() * (self._random_like(rows) + self._random_like(channels))
+        of_rows = math.sqrt(gradient.shape[-1]) * self._random_like(rows)
+        of_channels = math.sqrt(gradient.numel() / max(channels.numel(), 1)) * self._random_like(channels)
+        return gradient.pow(2).mean().sqrt() * (of_rows + of_channels)
 
     @staticmethod
     def _unit(value: Any, dtype: Any) -> float:
@@ -398,6 +415,18 @@ def _length(node: Node, value: Tensor, operands: Sequence[Tensor]) -> float:
     return 1.0
 
 
+def _of_cancelling(node: Node) -> float:
+    """Return the part of a result's disturbance that is relative to the scale of all elements, in rounding errors.
+
+    Where the terms of an element cancel out, their rounding errors remain. Returns 0 for operations without such terms.
+    """
+    if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
+        return _DISTURBANCE_OF_SUBGRAPH
+    if _is_one_of(node, ("conv",)):
+        return _DISTURBANCE_OF_CONVOLUTION
+    return _DISTURBANCE_OF_CONTRACTION if _is_one_of(node, (*_CONTRACTIONS, *_NORMALIZATIONS)) else 0.0
+
+
 def _summed_by(user: Node, value: Tensor) -> float:
     """Estimate how many elements of ``value`` are summed up for each element of the result of ``user``."""
     if not value.dim():
@@ -410,6 +439,19 @@ def _summed_by(user: Node, value: Tensor) -> float:
     shape = getattr(example, "shape", ())
     sizes = [size for size in shape if isinstance(size, int)]  # a symbolic size has no number here
     return max(int(value.numel()) / max(math.prod(sizes), 1), float(value.shape[-1]))
+
+
+def _summed_in_backward(node: Node, value: Tensor, operands: Sequence[Tensor], operand: Tensor) -> float:
+    """Estimate how many elements of the gradient of ``value`` the backward of ``node`` sums up for one of ``operand``.
+
+    The backward rounds once for each of them, also where their sum is nearly zero.
+    """
+    if not operand.requires_grad or not operand.numel():
+        return 1.0
+    if not _is_one_of(node, _CONTRACTIONS):
+        return int(value.numel()) / int(operand.numel())
+    other = max((int(each.numel()) for each in operands if each is not operand), default=1)
+    return max(math.sqrt(int(value.numel()) * other / int(operand.numel())), int(value.numel()) / int(operand.numel()))
 
 
 def _is_one_of(node: Node, names: Sequence[str]) -> bool:
