@@ -31,7 +31,7 @@ test("before anything is compiled each view and Explore Stages say so", async ({
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
     await debug.waitForStop(at("main", "basic.py", line));
-    await expectTexts({ ...EMPTY, Timeline: "ordinary Python has no history", Compare: "Differs from Eager" });
+    await expectTexts({ ...EMPTY, Timeline: "ordinary Python has no history.", Compare: "No call that differs is known" });
     await picture("empty-views");
     await vscode.command("torch.compile: Explore Stages");
     await expect(page.locator(".notification-toast", { hasText: "nothing has been compiled yet" })).toBeVisible();

@@ -54,7 +54,7 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
             this.view.message = "";
             return roots;
         } catch (error) {
-            this.view.message = error instanceof Error ? error.message : String(error);
+            this.view.message = sentence(error instanceof Error ? error.message : String(error));
             return [];
         }
     }
@@ -63,6 +63,11 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
         this.forgetting.dispose();
         this.view.dispose();
     }
+}
+
+/** Returns an error's text as a sentence, like the other texts of empty views. */
+function sentence(text: string): string {
+    return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 }
 
 /** Makes an item with an icon, a description and a tooltip. With `open`, its children are shown at first. */
