@@ -655,3 +655,29 @@ def test_a_reason_that_calls_share_is_printed_once(tmp_path: Path) -> None:
     assert [each.partition(" ")[0] for each in reasons] == ["broken", "also_broken"]
     assert [each.endswith(" (3 calls)") for each in reasons] == [True, False]
     assert run.returncode == 0
+
+
+RIGHT_ALONE = """
+import torch
+
+def wrong_with_more_results(gm, inputs):
+    def run(*args):
+        outputs = gm(*args)
+        return outputs if len(outputs) == 1 else tuple(each * 2 for each in outputs)
+    return run
+
+@torch.compile(backend=wrong_with_more_results)
+def computed(x):
+    y = x + 1
+    return y * 3
+
+computed(torch.ones(3))
+"""
+
+
+def test_lines_of_another_compile_do_not_make_results_differ(tmp_path: Path) -> None:
+    """The results of the call match; only the graph that returns every operation's result is compiled wrong."""
+    run = _compared_in_text(tmp_path, RIGHT_ALONE)
+    assert "The same" in run.stdout, run.stdout + run.stderr
+    assert "But some lines differ" in run.stdout
+    assert run.returncode == 0

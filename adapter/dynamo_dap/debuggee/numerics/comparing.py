@@ -234,7 +234,7 @@ def body_of(
     verdict = _same(comparison) if fault is None else cause_of(fault, backend)
     lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
     if lines_differ:
-        verdict = "unknown. The results match, but some lines differ when the graph is compiled to return all results."
+        verdict = "some lines differ when the graph is compiled again, to return the results of all operations."
     undecided = 0 if fault is not None or lines_differ else sum(each.undecided for each in comparison.of_outputs)
     if undecided:
         verdict = f"rounding decides integers of the results, and no run gives {undecided} of the compiled ones."
@@ -246,7 +246,7 @@ def body_of(
         call=call.graph.calls,
         token=call.token,
         verdict=verdict,
-        same=fault is None and not lines_differ and not undecided,
+        same=fault is None and not undecided,
         compared=not undecided,
         outputs=_deviation(comparison.worst),
         stage=None if fault is None else fault.stage or backend,
