@@ -49,7 +49,7 @@ _DISTURBANCE_OF_CONVOLUTION = 8.0
 _DISTURBANCE_OF_CONTRACTION = 2.0
 """The same for other sums of products, and for normalizations."""
 _TIMES_FOR_GRADIENTS = 4.0
-"""Backward passes sum up one term after the other where eager sums pairs: their errors are larger by this factor."""
+"""A compiled backward pass adds one term after the other, eager adds pairs. So its errors are larger by this factor."""
 _HALF = 1e-4
 """Sums of a type with a larger step between 1 and the next number are computed in float32."""
 _REMEMBERS = 0.25
