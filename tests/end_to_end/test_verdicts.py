@@ -170,9 +170,10 @@ def test_one_wrong_integer_among_thousands_differs(tmp_path: Path) -> None:
     program = tmp_path / "one_wrong.py"
     program.write_text(ONE_WRONG, encoding="utf-8")
     _, calls = compared(str(program))
-    assert [(each["function"], each["same"]) for each in calls] == [
-        (name, same) for name in ("quantized", "clamped", "highest") for same in (False, True)
+    assert [(each["function"], each.get("compared", True), each["same"]) for each in calls] == [
+        (name, True, same) for name in ("quantized", "clamped", "highest") for same in (False, True)
     ]
+    assert [each.get("stage") for each in calls[::2]] == ["one_wrong"] * 3
 
 
 NESTED = """
