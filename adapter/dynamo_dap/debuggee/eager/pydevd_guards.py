@@ -65,6 +65,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
         *wraps,
         _mute_warnings_about_gevent,
         _hide_threads_of_torch,
+        _keep_threads_that_start,
         _guard_pauses,
         _read_files_once,
         _trace_all_callers,
@@ -146,6 +147,26 @@ def _hide_threads_of_torch() -> None:
     module.get_non_pydevd_threads = lambda: [
         thread for thread in list_all() if not is_torchs_own(thread) or _is_stopped(thread)
     ]
+
+
+def _keep_threads_that_start() -> None:
+    """Make debugpy say that a thread has exited only if the thread is not running.
+
+    pydevd lists the threads without its lock, and then takes each thread that it knows and that is not in the list for
+    dead. A thread that starts between the two would have no further events.
+    """
+    debugger = sys.modules["pydevd"].PyDB
+    notify = debugger.notify_thread_not_alive
+    # Without a lock: the thread that asks holds pydevd's own.
+    running: Callable[[], list[threading.Thread]] = vars(threading)["_enumerate"]
+
+    @functools.wraps(notify)
+    def notify_thread_not_alive(self: Any, thread_id: str, use_lock: bool = True) -> None:
+        if not use_lock and self._running_thread_ids.get(thread_id) in running():
+            return  # a thread that ends says so itself, with the lock
+        notify(self, thread_id, use_lock)
+
+    debugger.notify_thread_not_alive = notify_thread_not_alive
 
 
 def _is_stopped(thread: threading.Thread) -> bool:
