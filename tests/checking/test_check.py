@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,15 @@ def check(folder: Path, *arguments: str, **environment: str) -> subprocess.Compl
     )
 
 
+def recorded(folder: Path) -> Path:
+    """Run ``program.py`` in a folder, and return its record."""
+    run = [sys.executable, "-m", "dynamo_dap", "run", "--python", *python(), "program.py"]
+    environment = {**os.environ, "DYNAMO_DAP_RECORDS": str(folder / "records")}
+    subprocess.run(run, cwd=folder, env=environment, capture_output=True, timeout=DEADLINE, check=True)
+    (record,) = (folder / "records").rglob("*.jsonl")
+    return record
+
+
 def test_without_limits_nothing_may_break_or_recompile(program: Path) -> None:
     ran = check(program.parent, "program.py")
     assert ran.returncode == 1, ran.stderr
@@ -81,10 +91,7 @@ def test_limits_of_the_program_and_of_functions(
 ) -> None:
     """On a record that is there already: nothing is run, and what is found is the same."""
     folder = program.parent
-    run = [sys.executable, "-m", "dynamo_dap", "run", "--python", *python(), "program.py"]
-    environment = {**os.environ, "DYNAMO_DAP_RECORDS": str(folder / "records")}
-    subprocess.run(run, cwd=folder, env=environment, capture_output=True, timeout=DEADLINE, check=True)
-    (record,) = (folder / "records").rglob("*.jsonl")
+    record = recorded(folder)
     monkeypatch.chdir(folder)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
 
@@ -368,9 +375,27 @@ def test_what_happens_in_a_library_is_shown_at_the_users_line(tmp_path: Path) ->
     (package / "modeling.py").write_text(LIBRARY)
     (tmp_path / "program.py").write_text(USES_LIBRARY.format(site=str(package.parent)))
     found = json.loads(check(tmp_path, "--json", "program.py").stdout)["new"]
-    called = USES_LIBRARY.format(site="").splitlines().index("output = model.generate(torch.ones(1, 4))  #@called") + 1
+    program, text = tmp_path / "program.py", "output = model.generate(torch.ones(1, 4))  #@called"
+    called = USES_LIBRARY.format(site="").splitlines().index(text) + 1
     assert {one["kind"] for one in found} == {"graph break", "recompile"}
     for one in found:
         assert (one["path"], one["line"], one["function"]) == ("program.py", called, "Model.forward")
         assert one["details"][0].startswith("in the library, at modeling.py:")
         assert str(tmp_path) not in one["reason"]
+
+    record = recorded(tmp_path)
+    report = [sys.executable, "-m", "dynamo_dap", "report", str(record)]
+    printed, page = (
+        subprocess.run([*report, *options], capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+        for options in ([], ["--html", "--no-browser"])
+    )
+    lines = [line.strip() for line in printed.partition("What to do")[2].splitlines()]
+    places = [line for line in lines if line.startswith(("at ", "guarded ", "in the library"))]
+    shown = re.findall(r"<p class='place'>(.*?) <span title='(.*?)'", Path(page.strip()).read_text(encoding="utf-8"))
+    library = str(package / "modeling.py")
+    for number, word in enumerate(("at", "guarded")):
+        (first, below), page_rows = places[2 * number : 2 * number + 2], shown[2 * number : 2 * number + 2]
+        assert first == f"at {program}:{called}  {text}"
+        assert below.startswith(f"in the library, {word} {library}:")
+        assert [where for where, _ in page_rows] == ["At", f"In the library, {word}"]
+        assert [title.rpartition(":")[0] for _, title in page_rows] == [str(program), library]

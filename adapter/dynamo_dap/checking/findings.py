@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import Item, Kind, at
+from dynamo_dap.records.items import Item, Kind, at, users_line
 from dynamo_dap.records.model import CompiledFunction, Counts, Place, SkippedFrame, counts_of
 
 SKIPPED = "skipped"
@@ -142,7 +142,7 @@ def _order(finding: Finding) -> tuple[int, str, int, str]:
 
 
 def _finding(record: Record, item: Item) -> Finding:
-    place = _users_line(record, item)
+    place = users_line(record, item)
     inside = [] if place == item.place or item.place is None else [f"in the library, at {at(item.place)}"]
     return Finding(
         item.kind.value,
@@ -155,17 +155,6 @@ def _finding(record: Record, item: Item) -> Finding:
         hints=item.advice,
         link=item.link,
     )
-
-
-def _users_line(record: Record, item: Item) -> Place | None:
-    """Return the line that a user can edit: for a library's finding, the calling line."""
-    if item.place is None or not (item.place.path in record.libraries or _IN_TORCH.search(item.place.path)):
-        return item.place
-    own = record.sources.keys() - record.libraries
-    return next((place for place in [*reversed(item.way), *item.callers] if place.path in own), item.place)
-
-
-_IN_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 def _skip(frame: SkippedFrame) -> Finding:

@@ -16,7 +16,7 @@ from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.html_shell import html_shell, page_file
-from dynamo_dap.records.items import Item, Kind, at, caller_of, not_tried
+from dynamo_dap.records.items import Item, Kind, at, caller_of, not_tried, users_line
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
 from dynamo_dap.records.raced_compiles import failed_guard_text, failure_text
 from dynamo_dap.records.size_texts import size_lines
@@ -121,9 +121,13 @@ def _item(record: Record, item: Item, anchors: dict[str, str]) -> str:
     count = counted(len(item.compiles), "compile")
     cost = f"{count}, {item.seconds:.1f} s" if item.kind is Kind.CHANGE else count
     parts = [f"<h3>{escape(item.title)} <span>{cost}</span></h3>"]
-    word = "Guarded" if item.kind is Kind.CHANGE else "At"
-    parts += [_line(record, word, item.place)] if item.place is not None else []
-    parts += [_line(record, "Called at", place) for place in item.callers]
+    word = "guarded" if item.kind is Kind.CHANGE else "at"
+    place = users_line(record, item)
+    if place is not None and place != item.place:
+        parts.append(_line(record, "At", place))
+        word = f"in the library, {word}"
+    parts += [_line(record, word.capitalize(), item.place)] if item.place is not None else []
+    parts += [_line(record, "Called at", caller) for caller in item.callers if caller != place]
     facts = [fact for fact in item.facts if "\n" not in fact]
     parts += [f"<ul>{''.join(f'<li>{_with_code(one)}</li>' for one in facts)}</ul>"] if facts else []
     parts += [f"<pre>{escape(one)}</pre>" for one in item.facts if "\n" in one]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -67,6 +68,17 @@ def not_tried(record: Record, items: Iterable[Item]) -> str | None:
     if is_of_log or all(item.place is None for item in advised):
         return text
     return f"{text} To try it: `dynamo-dap report --try`, or `dynamo-dap fix FILE:LINE`"
+
+
+def users_line(record: Record, item: Item) -> Place | None:
+    """Return the line that a user can edit: for a library's finding, the calling line."""
+    if item.place is None or not (item.place.path in record.libraries or _IN_TORCH.search(item.place.path)):
+        return item.place
+    own = record.sources.keys() - record.libraries
+    return next((place for place in [*reversed(item.way), *item.callers] if place.path in own), item.place)
+
+
+_IN_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import Item, Kind, at, caller_of, not_tried
+from dynamo_dap.records.items import Item, Kind, at, caller_of, not_tried, users_line
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
 from dynamo_dap.records.raced_compiles import failed_guard_text
 from dynamo_dap.records.size_texts import are_explained, short_size_line, size_lines
@@ -109,12 +109,12 @@ def _print_item(record: Record, item: Item, number: int, console: Console) -> No
     reported = f" ({', '.join(cost)})" if cost else ""
     color = _COLORS[item.kind]
     console.print(f" {number}. [{color}]{escape(item.title)}[/{color}]{escape(reported)}")
-    where = (
-        []
-        if item.place is None
-        else [f"{'guarded' if item.kind is Kind.CHANGE else 'at'} {_place(record, item.place)}"]
-    )
-    callers = [f"called {_place(record, place)}" for place in item.callers]
+    word = "guarded" if item.kind is Kind.CHANGE else "at"
+    place = users_line(record, item)
+    where = [] if item.place is None else [f"{word} {_place(record, item.place)}"]
+    if place is not None and place != item.place:
+        where = [f"at {_place(record, place)}", *(f"in the library, {line}" for line in where)]
+    callers = [f"called {_place(record, caller)}" for caller in item.callers if caller != place]
     for line in [*where, *item.facts, *callers]:
         console.print(_indented(line))
     for line in item.advice[:_ADVICE]:
