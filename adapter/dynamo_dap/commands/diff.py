@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,7 @@ from dynamo_dap.protocol.consent import visible
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.ranks import files_of_ranks
+from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.records.report import chosen_record, report_console
 from dynamo_dap.trace_logs.logs import is_trace, logs_of_ranks
 
@@ -73,7 +75,8 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
         raise CannotCompare("--values is for commands: a record has no values")
     if options.caches:
         return report_caches(sides[0], sides[1], as_json=options.json, tries=options.tries)
-    one, other = (read_side(given, side, with_values=options.values) for given, side in sides)
+    read = partial(read_side, standard_input=RepeatedInput(), with_values=options.values)
+    one, other = (read(given, side) for given, side in sides)
     if options.values and not (one.has_values or other.has_values):
         raise CannotCompare("neither run has called a compiled graph whose values could be hashed; omit --values")
     diff = compare_runs(one, other)
@@ -135,10 +138,11 @@ def report_caches(
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-caches-", ignore_cleanup_errors=True) as folder:
         caches, filled = Path(folder, "caches"), Path(folder, "filled")
         caches.mkdir()
-        first = read_side(*one, cache_folder=str(caches))
+        read = partial(read_side, standard_input=RepeatedInput(), cache_folder=str(caches))
+        first = read(*one)
         if tries:
             shutil.copytree(caches, filled, symlinks=True)
-        second = read_side(given, side, cache_folder=str(caches))
+        second = read(given, side)
         found = what_is_not_cached(first, second)
         trials = trials_of(found) if tries else []
         if tries and isinstance(side_one, RunCommand):
@@ -153,10 +157,10 @@ def report_caches(
             if trial.is_of_both:
                 assert isinstance(side_one, RunCommand)
                 caches.mkdir()
-                before = read_side(given_one, trial.applied(side_one), cache_folder=str(caches))
+                before = read(given_one, trial.applied(side_one))
             else:
                 shutil.copytree(filled, caches, symlinks=True)
-            again = read_side(given, trial.applied(side), cache_folder=str(caches))
+            again = read(given, trial.applied(side))
             found = with_answers(found, trial, what_is_not_cached(before, again), again, second)
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")

@@ -29,6 +29,7 @@ from dynamo_dap.protocol.forecasts import (
     WarmUp,
 )
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program, run_silently
+from dynamo_dap.records.repeated_input import RepeatedInput
 
 _SIZE = re.compile(r"(?P<names>[^=]+)=(?P<first>\d+):(?P<last>\d+)")
 _MOST = 100_000
@@ -57,11 +58,13 @@ def main(arguments: list[str]) -> int:
             options.inputs,
             options.warm_up,
         )
-        status = run_program(options.python, msgspec.structs.replace(program, forecast=asked), prints_for_others=True)
+        description, given = msgspec.structs.replace(program, forecast=asked), RepeatedInput()
+        with given.for_a_run(is_shown=True) as stdin:
+            status = run_program(options.python, description, prints_for_others=True, stdin=stdin)
         text = file.read_bytes() if file.exists() else None
         body = ForecastBody() if text is None else msgspec.json.decode(text, type=ForecastBody)
         if options.verify:
-            verify(body, lambda declared: _run_declared(options.python, program, declared, file))
+            verify(body, lambda declared: _run_declared(options.python, program, declared, file, given))
     if text is None and status < 0:
         sys.stderr.write("dynamo-dap: the program died before its cache could be read\n")
         return 128 - status
@@ -72,12 +75,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_declared(
-    python: str, program: LaunchDescription, declared: list[DeclaredFunction], file: Path
+    python: str, program: LaunchDescription, declared: list[DeclaredFunction], file: Path, given: RepeatedInput
 ) -> ForecastBody | str:
     """Run the program with these declarations in a new process; return a text if there is no forecast."""
     file.unlink(missing_ok=True)
     asked = ForecastRun(str(file), declared=declared)
-    status = run_silently(python, msgspec.structs.replace(program, forecast=asked))
+    with given.for_a_run() as stdin:
+        status = run_silently(python, msgspec.structs.replace(program, forecast=asked), stdin)
     if status:
         return f"the program ended with status {status}"
     return msgspec.json.decode(file.read_bytes(), type=ForecastBody) if file.exists() else "torch was not imported"

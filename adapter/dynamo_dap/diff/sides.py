@@ -26,6 +26,7 @@ from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.program import launching
+from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.trace_logs.logs import is_trace, read_any
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -138,9 +139,16 @@ def _replaying(folder: Path, python: str, variables: Mapping[str, str]) -> RunCo
 
 
 def read_side(
-    given: str, side: Path | RunCommand, *, with_values: bool = False, cache_folder: str | None = None
+    given: str,
+    side: Path | RunCommand,
+    *,
+    standard_input: RepeatedInput | None = None,
+    with_values: bool = False,
+    cache_folder: str | None = None,
 ) -> Run:
     """Read a record or run a command; ``with_values`` hashes the command's values.
+
+    Commands with the same ``standard_input`` read the same text from their standard input.
 
     With ``cache_folder``, torch's caches are in that folder, and the record contains the parts of their keys.
 
@@ -148,14 +156,15 @@ def read_side(
         CannotCompare: the record cannot be read, or the command cannot be run.
     """
     if isinstance(side, RunCommand):
-        return _ran(given, side, with_values=with_values, cache_folder=cache_folder)
+        with (standard_input or RepeatedInput()).for_a_run(is_shown=True) as stdin:
+            return _ran(given, side, stdin, with_values=with_values, cache_folder=cache_folder)
     try:
         return Run(given, [read_any(side)])
     except UnreadableRecord as problem:
         raise CannotCompare(str(problem)) from None
 
 
-def _ran(given: str, side: RunCommand, *, with_values: bool, cache_folder: str | None) -> Run:
+def _ran(given: str, side: RunCommand, stdin: int, *, with_values: bool, cache_folder: str | None) -> Run:
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-diff-", ignore_cleanup_errors=True) as folder:
         values = Path(folder, "values")
         values.mkdir()
@@ -171,7 +180,9 @@ def _ran(given: str, side: RunCommand, *, with_values: bool, cache_folder: str |
         printed: list[str] = []
         size = 0
         try:
-            with subprocess.Popen(command, cwd=side.folder, env=environment, stdout=subprocess.PIPE) as process:
+            with subprocess.Popen(
+                command, cwd=side.folder, env=environment, stdin=stdin, stdout=subprocess.PIPE
+            ) as process:
                 assert process.stdout is not None
                 for line in process.stdout:
                     sys.stderr.buffer.write(line)

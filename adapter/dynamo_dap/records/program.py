@@ -76,17 +76,17 @@ def launching(python: str, description: LaunchDescription) -> tuple[list[str], d
     return [python, ENTRY], {LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
 
 
-def run_silently(python: str, description: LaunchDescription) -> int:
-    """Run a program without input and output, and return its exit status."""
+def run_silently(python: str, description: LaunchDescription, stdin: int) -> int:
+    """Run a program without output, and return its exit status."""
     command, variables = launching(python, description)
     nothing = subprocess.DEVNULL
     environment = {**os.environ, **variables}
-    return subprocess.run(
-        command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing, check=False
-    ).returncode
+    return subprocess.run(command, env=environment, stdin=stdin, stdout=nothing, stderr=nothing, check=False).returncode
 
 
-def run_program(python: str, description: LaunchDescription, *, prints_for_others: bool) -> int:
+def run_program(
+    python: str, description: LaunchDescription, *, prints_for_others: bool, stdin: int | None = None
+) -> int:
     """Run a program in this terminal, and return its exit status.
 
     With ``prints_for_others`` another program reads this command's standard output, so the output of the user's
@@ -94,4 +94,5 @@ def run_program(python: str, description: LaunchDescription, *, prints_for_other
     """
     command, variables = launching(python, description)
     output = sys.stderr.fileno() if prints_for_others else None
-    return subprocess.run(command, env={**os.environ, **variables}, stdout=output, check=False).returncode
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, env=environment, stdin=stdin, stdout=output, check=False).returncode

@@ -1,8 +1,8 @@
 """Gives each run of a program the command's standard input from its beginning.
 
 A run that needs more input than the runs before waits for it; later runs get the same input again. A terminal is not
-read: the output of these runs is hidden, so the user would not see a prompt. Each run has one feeder thread, which
-ends with the run.
+read: a run whose output is shown reads the terminal itself, and in other runs the user would not see a prompt. Each run
+has one feeder thread, which ends with the run.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ class RepeatedInput:
     """The input of one command, for one run at a time."""
 
     def __init__(self, source: int = 0) -> None:
-        self._source = source if _may_be_read(source) else None
+        is_open = _is_open(source)
+        self._terminal = source if is_open and os.isatty(source) else None
+        self._source = source if is_open and self._terminal is None else None
         self._known = bytearray()
         self._is_over = False
 
     @contextlib.contextmanager
-    def for_a_run(self) -> Iterator[int]:
-        """Provide a run's ``stdin``, until the run ends."""
+    def for_a_run(self, *, is_shown: bool = False) -> Iterator[int]:
+        """Provide a run's ``stdin``, until the run ends; ``is_shown``: the user sees the run's output."""
         if self._source is None:
-            yield subprocess.DEVNULL
+            yield self._terminal if is_shown and self._terminal is not None else subprocess.DEVNULL
             return
         reader, writer = os.pipe()
         stopped, stop = os.pipe()
@@ -64,9 +66,9 @@ class RepeatedInput:
         os.close(writer)
 
 
-def _may_be_read(descriptor: int) -> bool:
+def _is_open(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)
     except OSError:
         return False
-    return not os.isatty(descriptor)
+    return True
