@@ -31,8 +31,8 @@ from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dynamo_dap.debuggee.numerics.backward_passes import KeptCall
-from dynamo_dap.debuggee.numerics.gradients import GradientRun
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import GradientRun
+from dynamo_dap.debuggee.numerics.stops.backward_passes import KeptCall
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm

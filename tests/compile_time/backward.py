@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
-from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses, KeptCall
-from dynamo_dap.debuggee.numerics.gradients import GradientRun
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import GradientRun
+from dynamo_dap.debuggee.numerics.stops.backward_passes import BackwardPasses, KeptCall
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import LineTraces, ReplayRun
 from dynamo_dap.protocol.types import SourceBreakpoint

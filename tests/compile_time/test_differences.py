@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, difference, zeros_of_other_sign
+from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, difference, zeros_of_other_sign
 
 COUNT = 16
 SIDES = [(-1.0) ** at for at in range(COUNT)]

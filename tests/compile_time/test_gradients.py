@@ -12,7 +12,7 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
-from dynamo_dap.debuggee.numerics import gradients as gradients_module
+from dynamo_dap.debuggee.numerics.gradients import gradient_run as gradients_module
 from dynamo_dap.protocol.options import RealValues
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.gradients import Comparison, Looking, compared, eager_gradients, loss_of

@@ -10,7 +10,7 @@ import pytest
 
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
-from dynamo_dap.debuggee.numerics import value_stops
+from dynamo_dap.debuggee.numerics.stops import value_stops
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, functions, transforms
 from tests.compile_time.test_cached_calls import parts

@@ -15,7 +15,7 @@ _OURS = {
     # These are structures of the record, Dynamo's trackers, torch's settings, and numbers.
     "debuggee/recording/answers.py": 2,
     "debuggee/history/snapshots.py": 1,
-    "debuggee/numerics/stored_state.py": 1,
+    "debuggee/numerics/faults/stored_state.py": 1,
     "debuggee/torch_api/torch_settings.py": 1,
 }
 """The number of such questions in each module about objects that are not the program's."""

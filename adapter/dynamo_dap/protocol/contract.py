@@ -184,7 +184,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     results: str | None = None
     """Where to write the program's results: see ``debuggee.launch.trial``."""
     comparisons: str | None = None
-    """Where to write the comparison of compiled graphs with Dynamo's: see ``debuggee.numerics.comparing_run``."""
+    """Where to write the comparison of compiled graphs with Dynamo's: see ``numerics.comparing.comparing_run``."""
     explore: str | None = None
     """Where to write the stages of each compile: see ``explore.file``."""
     compare_every: int = 0

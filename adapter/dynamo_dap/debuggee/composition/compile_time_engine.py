@@ -25,8 +25,8 @@ from dynamo_dap.debuggee.history.time_travel import Event
 from dynamo_dap.debuggee.history.trace_stops import TraceStops
 from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.inductor.lowering_stops import LoweringStops
-from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses
-from dynamo_dap.debuggee.numerics.value_stops import ValueStops
+from dynamo_dap.debuggee.numerics.stops.backward_passes import BackwardPasses
+from dynamo_dap.debuggee.numerics.stops.value_stops import ValueStops
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import Limits
 from dynamo_dap.debuggee.torch_api.graphs.real_values import limit_real_values
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, frame_at_comptime_breakpoint

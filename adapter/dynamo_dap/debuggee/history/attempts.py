@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse
 from dynamo_dap.debuggee.history.time_travel import Destination, LinesWithBreakpoints, Place, Stops, TraceHistory
-from dynamo_dap.debuggee.numerics.not_finite import NAN, kinds_of
+from dynamo_dap.debuggee.numerics.graphs.not_finite import NAN, kinds_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.graphs.graph import with_operands
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue

@@ -160,7 +160,7 @@ def _begin_exploring(path: str) -> None:
 def _begin_comparing(path: str, every: int) -> None:
     # Imported only now: see below.
     try:
-        from dynamo_dap.debuggee.numerics.comparing_run import ComparingRun
+        from dynamo_dap.debuggee.numerics.comparing.comparing_run import ComparingRun
 
         ComparingRun(path, every, _print_problem).begin()
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
@@ -171,7 +171,7 @@ def _begin_comparing(path: str, every: int) -> None:
 def _begin_hashing(path: str) -> None:
     # Imported only now: see below.
     try:
-        from dynamo_dap.debuggee.numerics.hashing_run import HashingRun
+        from dynamo_dap.debuggee.numerics.comparing.hashing_run import HashingRun
 
         HashingRun(functools.partial(_hashed_calls_of_process, path)).begin()
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.numerics.comparisons import Fault
-from dynamo_dap.debuggee.numerics.differences import Difference
-from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientOfInput
-from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, BadInput, BadOperation, Kinds
-from dynamo_dap.debuggee.numerics.stage_search import DYNAMO
-from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
+from dynamo_dap.debuggee.numerics.faults.comparisons import Fault
+from dynamo_dap.debuggee.numerics.faults.stage_search import DYNAMO
+from dynamo_dap.debuggee.numerics.faults.stored_state import StoredDifference
+from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import GradientOfInput
+from dynamo_dap.debuggee.numerics.graphs.differences import Difference
+from dynamo_dap.debuggee.numerics.graphs.not_finite import INF, NAN, BadInput, BadOperation, Kinds
 from dynamo_dap.debuggee.recording.advice import advice_about, failed_guard_line
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.torch_api.cache.guards import RequestedGuard

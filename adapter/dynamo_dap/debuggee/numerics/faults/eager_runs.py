@@ -31,9 +31,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.comparisons import Reference
-from dynamo_dap.debuggee.numerics.differences import Difference, difference
-from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, identity_at
+from dynamo_dap.debuggee.numerics.faults.comparisons import Reference
+from dynamo_dap.debuggee.numerics.faults.stored_state import Before, Roots, State, Step, identity_at
+from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
 from dynamo_dap.debuggee.replay.graph_calls import ContinuesInFork
 from dynamo_dap.debuggee.replay.replayed_graph import places_of
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import program_cells

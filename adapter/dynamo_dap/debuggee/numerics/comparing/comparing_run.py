@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
-from dynamo_dap.debuggee.numerics.comparing import (
+from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
     NEEDED,
     CallsDifferByChance,
     body_of,
@@ -34,18 +34,22 @@ from dynamo_dap.debuggee.numerics.comparing import (
     outputs_of,
     with_initial_randomness,
 )
-from dynamo_dap.debuggee.numerics.comparisons import Comparison, EagerRaises
-from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, KeptBackward, problem_in_eager
-from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
-from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
-from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
-from dynamo_dap.debuggee.numerics.returned_memory import (
+from dynamo_dap.debuggee.numerics.comparing.returned_memory import (
     ReturnedMemory,
     ReusedMemory,
     fault_of_memory,
     memory_left_out,
 )
-from dynamo_dap.debuggee.numerics.stage_search import AOT_AUTOGRAD, DYNAMO, name_of
+from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison, EagerRaises
+from dynamo_dap.debuggee.numerics.faults.stage_search import AOT_AUTOGRAD, DYNAMO, name_of
+from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import (
+    GradientComparison,
+    KeptBackward,
+    problem_in_eager,
+)
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import GRADIENTS as DIFFERENTIATING
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import is_backward_compiled
+from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replayed_graph import place_of

@@ -16,18 +16,18 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
-from dynamo_dap.debuggee.numerics.comparing import (
+from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
     NEEDED,
     graph_of_call,
     needs_gradients,
     outputs_of,
     with_initial_randomness,
 )
-from dynamo_dap.debuggee.numerics.comparisons import Reference
-from dynamo_dap.debuggee.numerics.differences import widened
-from dynamo_dap.debuggee.numerics.gradients import GRADIENTS, is_backward_compiled
-from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
-from dynamo_dap.debuggee.numerics.stage_search import draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.faults.comparisons import Reference
+from dynamo_dap.debuggee.numerics.faults.stage_search import draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import GRADIENTS, is_backward_compiled
+from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.numerics.graphs.differences import widened
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, place_of

@@ -13,24 +13,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.body_faults import ALONE, ComparedBody
-from dynamo_dap.debuggee.numerics.differences import Difference, Referee, difference, zeros_of_other_sign
-from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns, TakenResult, overwritten_key, version_after
-from dynamo_dap.debuggee.numerics.memory_runs import (
+from dynamo_dap.debuggee.numerics.faults.body_faults import ALONE, ComparedBody
+from dynamo_dap.debuggee.numerics.faults.stage_search import (
+    DYNAMO,
+    draws_its_own_numbers,
+    ladder,
+    part_at_fault,
+)
+from dynamo_dap.debuggee.numerics.faults.stored_state import StoredDifference
+from dynamo_dap.debuggee.numerics.graphs.differences import Difference, Referee, difference, zeros_of_other_sign
+from dynamo_dap.debuggee.numerics.graphs.exact_runs import ExactRuns, TakenResult, overwritten_key, version_after
+from dynamo_dap.debuggee.numerics.graphs.memory_runs import (
     Uninitialized,
     WrittenInputs,
     of_uninitialized_memory,
     random_state_after,
     without,
 )
-from dynamo_dap.debuggee.numerics.stage_search import (
-    DYNAMO,
-    draws_its_own_numbers,
-    ladder,
-    part_at_fault,
-)
-from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
-from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
+from dynamo_dap.debuggee.numerics.graphs.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.gradients import (
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import (
     GRADIENTS,
     Gradients,
     OutputGradients,

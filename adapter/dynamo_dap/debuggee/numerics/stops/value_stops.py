@@ -28,10 +28,7 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
-from dynamo_dap.debuggee.numerics.backward_mismatches import BackwardMismatches
-from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses
-from dynamo_dap.debuggee.numerics.backward_values import BackwardValues
-from dynamo_dap.debuggee.numerics.comparing import (
+from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
     NEEDED,
     CallsDifferByChance,
     body_of,
@@ -43,9 +40,12 @@ from dynamo_dap.debuggee.numerics.comparing import (
     place_of_fault,
     with_initial_randomness,
 )
-from dynamo_dap.debuggee.numerics.comparisons import Comparison, EagerRaises, Fault
-from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
-from dynamo_dap.debuggee.numerics.not_finite import (
+from dynamo_dap.debuggee.numerics.comparing.returned_memory import ReturnedMemory, ReusedMemory, fault_of_memory
+from dynamo_dap.debuggee.numerics.comparing.shown_values import ShownValues
+from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison, EagerRaises, Fault
+from dynamo_dap.debuggee.numerics.faults.stage_search import DYNAMO, draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.faults.stored_state import StoredDifference
+from dynamo_dap.debuggee.numerics.graphs.not_finite import (
     INF,
     NAN,
     BadInput,
@@ -56,10 +56,10 @@ from dynamo_dap.debuggee.numerics.not_finite import (
     kinds_of,
     may_have_any,
 )
-from dynamo_dap.debuggee.numerics.returned_memory import ReturnedMemory, ReusedMemory, fault_of_memory
-from dynamo_dap.debuggee.numerics.shown_values import ShownValues
-from dynamo_dap.debuggee.numerics.stage_search import DYNAMO, draws_its_own_numbers
-from dynamo_dap.debuggee.numerics.stored_state import StoredDifference
+from dynamo_dap.debuggee.numerics.stops.backward_mismatches import BackwardMismatches
+from dynamo_dap.debuggee.numerics.stops.backward_passes import BackwardPasses
+from dynamo_dap.debuggee.numerics.stops.backward_values import BackwardValues
+from dynamo_dap.debuggee.numerics.stops.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, module_of, place_of

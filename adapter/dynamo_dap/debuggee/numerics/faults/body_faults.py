@@ -14,10 +14,16 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
-from dynamo_dap.debuggee.numerics.changed_graphs import flattened
-from dynamo_dap.debuggee.numerics.differences import Difference, difference
-from dynamo_dap.debuggee.numerics.exact_runs import ExactBody, ExactPass, ExactRuns, overwritten_key, version_after
+from dynamo_dap.debuggee.numerics.graphs.bodies import run_observed, with_bodies_run_by
+from dynamo_dap.debuggee.numerics.graphs.changed_graphs import flattened
+from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.graphs.exact_runs import (
+    ExactBody,
+    ExactPass,
+    ExactRuns,
+    overwritten_key,
+    version_after,
+)
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, node_with_result
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory

@@ -18,10 +18,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
-from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, Visit, visit_that_makes
-from dynamo_dap.debuggee.numerics.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
-from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
-from dynamo_dap.debuggee.numerics.gradients import (
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import (
     GRADIENTS,
     GivenTensors,
     GradientRun,
@@ -31,7 +28,10 @@ from dynamo_dap.debuggee.numerics.gradients import (
     current_pass,
     is_backward_compiled,
 )
-from dynamo_dap.debuggee.numerics.not_finite import NAN, BadOperation, kinds_of, may_have_any, sum_of
+from dynamo_dap.debuggee.numerics.graphs.not_finite import NAN, BadOperation, kinds_of, may_have_any, sum_of
+from dynamo_dap.debuggee.numerics.stops.backward_lines import BackwardLines, Visit, visit_that_makes
+from dynamo_dap.debuggee.numerics.stops.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
+from dynamo_dap.debuggee.numerics.stops.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import has_transforms, module_of, place_of

@@ -13,21 +13,24 @@ from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, Visit, visit_that_makes
-from dynamo_dap.debuggee.numerics.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
-from dynamo_dap.debuggee.numerics.comparing import (
+from dynamo_dap.debuggee.numerics.comparing.causes import cause_in_backward, operation_text
+from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
     body_of_backward,
-    cause_in_backward,
     line_at_fault,
     needs_gradients,
-    operation_text,
     outputs_of,
 )
-from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
-from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
-from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, GradientOfInput, KeptBackward
-from dynamo_dap.debuggee.numerics.gradients import GRADIENTS, GradientRun, is_backward_compiled
-from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison, Fault
+from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import (
+    GradientComparison,
+    GradientOfInput,
+    KeptBackward,
+)
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import GRADIENTS, GradientRun, is_backward_compiled
+from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.numerics.stops.backward_lines import BackwardLines, Visit, visit_that_makes
+from dynamo_dap.debuggee.numerics.stops.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
+from dynamo_dap.debuggee.numerics.stops.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue

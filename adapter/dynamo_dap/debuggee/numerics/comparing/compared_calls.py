@@ -14,20 +14,23 @@ from itertools import islice
 from msgspec.structs import replace
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file
-from dynamo_dap.debuggee.numerics.comparisons import COMPARING, Comparison, EagerRaises, Fault
-from dynamo_dap.debuggee.numerics.differences import Difference, difference
-from dynamo_dap.debuggee.numerics.eager_runs import (
+from dynamo_dap.debuggee.numerics.comparing.causes import STAGE_TEXTS, cause_of, cause_of_gradient, operation_text
+from dynamo_dap.debuggee.numerics.comparing.output_facts import FACTS, ObservedOutputs, records_gradients
+from dynamo_dap.debuggee.numerics.faults.comparisons import COMPARING, Comparison, EagerRaises, Fault
+from dynamo_dap.debuggee.numerics.faults.eager_runs import (
     NotRun,
     problem_in_python,
     run_in_fork,
     state_after,
     visits_that_store,
 )
-from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, GradientOfInput, KeptBackward
-from dynamo_dap.debuggee.numerics.memory_runs import raises_by
-from dynamo_dap.debuggee.numerics.output_facts import FACTS, ObservedOutputs, records_gradients
-from dynamo_dap.debuggee.numerics.stage_search import DECOMPOSITION, DYNAMO, draws_its_own_numbers, ladder, name_of
-from dynamo_dap.debuggee.numerics.stored_state import (
+from dynamo_dap.debuggee.numerics.faults.stage_search import (
+    DYNAMO,
+    draws_its_own_numbers,
+    ladder,
+    name_of,
+)
+from dynamo_dap.debuggee.numerics.faults.stored_state import (
     RETURNED,
     Before,
     Roots,
@@ -35,13 +38,18 @@ from dynamo_dap.debuggee.numerics.stored_state import (
     differences,
     roots_of,
 )
+from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import (
+    GradientComparison,
+    KeptBackward,
+)
+from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.graphs.memory_runs import raises_by
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
-from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, has_transforms, place_of, places_of
+from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import is_compiled_backward
 from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.graphs.custom_operators import FAKE_KERNEL
 from dynamo_dap.debuggee.torch_api.graphs.graph import operation_name, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.transforms import TRANSFORMS
@@ -51,7 +59,6 @@ from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.protocol.bisection import SETTING
 from dynamo_dap.protocol.comparisons import (
     GRADIENTS,
     NOTHING_DIFFERS,
@@ -284,11 +291,6 @@ def _operation(fault: Fault | None) -> str | None:
     return operation_text(fault.node) if fault is not None and is_value else None
 
 
-def operation_text(node: Node) -> str:
-    """Return the name of an operation for the user."""
-    return "a transform of torch.func" if has_transforms([node]) else operation_name(node)
-
-
 def needs_gradients(outputs: Sequence[object]) -> bool:
     """Return whether a backward pass can reach any of ``outputs``."""
     return any(getattr(each, "requires_grad", False) for each in outputs)
@@ -319,7 +321,7 @@ def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: 
         is_backward=True,
     )
     if fault is not None and worst is not None:
-        body.verdict = _cause_of_gradient(fault, worst, name_of(call.backend))
+        body.verdict = cause_of_gradient(fault, worst, name_of(call.backend))
     lines: dict[tuple[str, int], ComparedLine] = {}
     for (_, node), how in comparison.by_use.items():
         where = place_of(node, is_torch_file)
@@ -376,19 +378,6 @@ def body_of_raised_backward(call: KeptBackward, raised: RaisedCall, eager: BaseE
     )
 
 
-def _cause_of_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> str:
-    what = f"The gradient of {worst.name} differs: {worst.difference.text}."
-    return f"{cause_in_backward(fault, backend)} {what}"
-
-
-def cause_in_backward(fault: Fault, backend: str) -> str:
-    """Return the text that names the stage and the operation that make a gradient wrong."""
-    if fault.node is None:
-        return f"the backend ({backend}), in this compiled code alone: compiled again, its gradients match."
-    operation = operation_text(fault.within or fault.node)
-    return f"{_owner(fault, backend)}. The backward of {operation} is wrong.{_part_text(fault)}"
-
-
 def body_without_graph(
     call: GraphCall, cached_call: CachedCall, verdict: str, *, stage: str | None = None, line: Place | None = None
 ) -> ComparisonBody:
@@ -426,7 +415,7 @@ def body_of_missing_exception(call: GraphCall, cached_call: CachedCall, found: E
     found_in = ladder(backend, lambda earlier: raises_by(earlier, found.graph, call.kept.random, found.problem))
     place = place_of(found.node, is_torch_file)
     stage = found_in.stage or name_of(backend)
-    who = f"the backend ({stage})" if found_in.stage is None else _STAGE_TEXTS.get(stage, stage)
+    who = f"the backend ({stage})" if found_in.stage is None else STAGE_TEXTS.get(stage, stage)
     verdict = f"{who}. It raises nothing where eager raises {found.problem}"
     body = body_without_graph(call, cached_call, verdict, stage=stage, line=None if place is None else place[0])
     runs = ["Dynamo's graph, operation by operation", "the function as ordinary Python, in a fork", *found_in.runs]
@@ -465,50 +454,6 @@ def place_of_fault(fault: Fault) -> tuple[Place, str] | None:
     if fault.line is None:
         return place_of(fault.node, is_torch_file)
     return next((each for each in places_of(fault.node) if (each[0].path, each[0].line) == fault.line), None)
-
-
-def cause_of(fault: Fault, backend: str) -> str:
-    """Return the text that names the cause of a difference, and the evidence."""
-    if fault.operator is not None:
-        kernel = f"the {fault.stage} of " if fault.stage == FAKE_KERNEL else ""
-        return f"{kernel}{target_name(fault.node)}. {fault.operator}"
-    if fault.written is not None:
-        stage = _owner(fault, backend)
-        writes = "" if fault.node is not None else " Dynamo's graph does not write to it."
-        return f"{stage}. It leaves {fault.written} with other contents: {fault.difference.text}.{writes}"
-    if fault.observed is not None:
-        return f"{_owner(fault, backend)}. {fault.observed}"
-    if fault.stored is not None:
-        what = fault.stored
-        if all(map(has_own_memory, what.values)) and what.values[0].shape == what.values[1].shape:
-            return f"Dynamo. Its code stores a wrong value: {what.expression} differs: {fault.difference.text}."
-        return (
-            f"Dynamo. Its code stores a wrong value: {what.expression} is {what.by_compiled} after the call, and "
-            f"{what.by_python} in ordinary Python."
-        )
-    if fault.node is None:
-        return f"the backend ({backend}), in this compiled code alone: compiled again, the graph matches eager."
-    if fault.stage == DYNAMO:
-        return "Dynamo. Its graph does not match the function run as ordinary Python."
-    return f"{_owner(fault, backend)}. {_EVIDENCE.get(fault.stage, _DIFFERS_EARLIER)}{_part_text(fault)}"
-
-
-def _part_text(fault: Fault) -> str:
-    if fault.part is None:
-        return ""
-    return f" It is right {'with' if fault.part.startswith(SETTING) else 'without'} {fault.part}."
-
-
-def _owner(fault: Fault, backend: str) -> str:
-    return f"the backend ({backend})" if fault.stage is None else _STAGE_TEXTS.get(fault.stage, fault.stage)
-
-
-_STAGE_TEXTS = {DECOMPOSITION: "an Inductor decomposition"}
-_EVIDENCE = {
-    None: "The graph that AOTAutograd hands to it matches eager.",
-    DECOMPOSITION: "Without it, AOTAutograd matches eager.",
-}
-_DIFFERS_EARLIER = "Compiled up to that stage, the graph already differs from eager."
 
 
 def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:

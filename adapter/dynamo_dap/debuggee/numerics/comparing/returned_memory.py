@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from dynamo_dap.debuggee.numerics.comparing import outputs_of
-from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
-from dynamo_dap.debuggee.numerics.differences import Difference
+from dynamo_dap.debuggee.numerics.comparing.compared_calls import outputs_of
+from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison, Fault
+from dynamo_dap.debuggee.numerics.graphs.differences import Difference
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall, tensors_in
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import address_of, is_memory_alive

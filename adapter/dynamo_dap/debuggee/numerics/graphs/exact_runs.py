@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodies_run_by
-from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, Referee, widened
-from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
+from dynamo_dap.debuggee.numerics.graphs.bodies import RunBody, run_observed, with_bodies_run_by
+from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, Referee, widened
+from dynamo_dap.debuggee.numerics.graphs.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, node_with_result, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory

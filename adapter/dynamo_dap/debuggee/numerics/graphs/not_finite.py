@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.bad_operands import BadOperand, bad_operands, expression_text
-from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
+from dynamo_dap.debuggee.numerics.graphs.bad_operands import BadOperand, bad_operands, expression_text
+from dynamo_dap.debuggee.numerics.graphs.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory, in_transform

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.body_faults import ALONE, first_difference
-from dynamo_dap.debuggee.numerics.changed_graphs import Use, expanded, with_zeros
-from dynamo_dap.debuggee.numerics.comparisons import Fault
-from dynamo_dap.debuggee.numerics.differences import DISTURBED_RUNS, Difference, difference, widened
-from dynamo_dap.debuggee.numerics.exact_runs import Disturbance, Noise, not_in_float64, widened_graph
-from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
-from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
-from dynamo_dap.debuggee.numerics.stage_search import ladder, part_at_fault
+from dynamo_dap.debuggee.numerics.faults.body_faults import ALONE, first_difference
+from dynamo_dap.debuggee.numerics.faults.comparisons import Fault
+from dynamo_dap.debuggee.numerics.faults.stage_search import ladder, part_at_fault
+from dynamo_dap.debuggee.numerics.gradients.gradient_run import GradientRun, Gradients, KeptInput
+from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass
+from dynamo_dap.debuggee.numerics.graphs.changed_graphs import Use, expanded, with_zeros
+from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, Difference, difference, widened
+from dynamo_dap.debuggee.numerics.graphs.exact_runs import Disturbance, Noise, not_in_float64, widened_graph
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of

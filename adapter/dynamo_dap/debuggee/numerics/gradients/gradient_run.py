@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.numerics.bodies import calling, run_observed
-from dynamo_dap.debuggee.numerics.not_finite import BadOperation, made_in_body
+from dynamo_dap.debuggee.numerics.graphs.bodies import calling, run_observed
+from dynamo_dap.debuggee.numerics.graphs.not_finite import BadOperation, made_in_body
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, user_place
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, isolated_from_program

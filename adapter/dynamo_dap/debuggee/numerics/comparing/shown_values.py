@@ -14,14 +14,14 @@ from collections import Counter
 
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.numerics.comparing import (
+from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
     NEEDED,
     CallsDifferByChance,
     compared_if_valid,
     with_initial_randomness,
 )
-from dynamo_dap.debuggee.numerics.comparisons import Comparison
-from dynamo_dap.debuggee.numerics.memory_runs import WrittenInputs
+from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison
+from dynamo_dap.debuggee.numerics.graphs.memory_runs import WrittenInputs
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, tensors_in
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue

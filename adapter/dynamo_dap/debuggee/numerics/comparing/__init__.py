@@ -1,0 +1,1 @@
+"""Compares compiled calls with eager: at a stop, and in a whole run without a debugger."""

@@ -1,0 +1,1 @@
+"""Finds which stage and which operation make a compiled result wrong."""

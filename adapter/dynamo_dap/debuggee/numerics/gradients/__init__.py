@@ -1,0 +1,1 @@
+"""Computes and compares the gradients of a call."""

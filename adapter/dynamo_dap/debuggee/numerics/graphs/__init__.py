@@ -1,0 +1,1 @@
+"""Runs Dynamo's graphs again: exactly, changed, and with each result kept."""
