@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dynamo_dap import __version__
 from dynamo_dap.commands.registry import COMMANDS, help_text
-from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE, LOG_VARIABLE
+from dynamo_dap.protocol.requests.contract import ACCESS_TOKEN_VARIABLE, LOG_VARIABLE
 from dynamo_dap.protocol.texts import why_refused
 
 _DESCRIPTION = """\
@@ -90,7 +90,7 @@ def _serve(options: argparse.Namespace) -> int:
     if options.access_token is not None:
         return _fail("--access-token needs --listen: only the parent process reaches stdin and stdout")
 
-    from dynamo_dap.protocol.streams import take_standard_streams
+    from dynamo_dap.protocol.wire.streams import take_standard_streams
     from dynamo_dap.server.transports import serve_pipes
 
     return serve_pipes(take_standard_streams(), filters)

@@ -15,7 +15,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import ListRootsResult, Root, TextContent
 from pydantic import FileUrl
 
-from dynamo_dap.protocol.contract import EDITOR_VARIABLE, RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import EDITOR_VARIABLE, RECORDS_VARIABLE
 from tests.client import processes, zygote
 
 PATIENCE = 120

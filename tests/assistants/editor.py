@@ -11,9 +11,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from dynamo_dap.protocol.messages import Event, to_builtins
-from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.protocol.types import Breakpoint, InitializeRequestArguments, SourceBreakpoint, StackFrame
+from dynamo_dap.protocol.wire.messages import Event, to_builtins
+from dynamo_dap.protocol.wire.streams import SocketStream
+from dynamo_dap.protocol.wire.types import Breakpoint, InitializeRequestArguments, SourceBreakpoint, StackFrame
 from dynamo_dap.terminal.client import Client
 
 PATIENCE = 60

@@ -15,7 +15,7 @@ import pytest
 from dynamo_dap.command_line import main
 from dynamo_dap.commands.registry import COMMANDS
 from dynamo_dap.commands.schema import PRINTED, schema_of
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from tests.client import zygote
 from tests.client.environments import VirtualEnvironment
 from tests.client.timeline import DEADLINE

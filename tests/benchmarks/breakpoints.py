@@ -23,7 +23,7 @@ from rich.table import Table
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[2] / "adapter")]
 
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.benchmarks.debugged import DebuggedProgram
 
 FILES, BREAKPOINTS_IN_EACH = 10, 100

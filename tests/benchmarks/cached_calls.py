@@ -39,7 +39,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import GraphRun
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import Known, TensorForm
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.benchmarks.compared_lines import ComparedLines
 from tests.compile_time.test_cached_calls import EveryCall, every_cached_call
 from tests.run_time.in_process import ScriptedHost

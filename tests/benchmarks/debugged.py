@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.types import InitializeRequestArguments, SourceBreakpoint, StoppedEventBody
+from dynamo_dap.protocol.wire.messages import Event, decode
+from dynamo_dap.protocol.wire.types import InitializeRequestArguments, SourceBreakpoint, StoppedEventBody
 from dynamo_dap.terminal.client import Client, ServerProcess
 
 _INTRODUCTION = InitializeRequestArguments(

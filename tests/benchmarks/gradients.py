@@ -36,7 +36,7 @@ from dynamo_dap.debuggee.numerics.stops.backward_passes import KeptCall
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.benchmarks.compared_lines import ComparedLines
 from tests.compile_time.backward import EveryLine, backward_breakpoints, every_backward_pass
 

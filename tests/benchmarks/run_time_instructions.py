@@ -20,8 +20,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import InstructionBreakpoint
+from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.wire.types import InstructionBreakpoint
 from tests.run_time.in_process import ScriptedHost, debugging
 from tests.run_time.programs import compiled, programs, replay_arguments
 

@@ -19,8 +19,8 @@ from rich.table import Table
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[2] / "adapter")]
 
-from dynamo_dap.protocol.contract import TENSOR
-from dynamo_dap.protocol.tensor_requests import ELEMENTS, PICTURE, STATISTICS, TensorArguments, TensorBody
+from dynamo_dap.protocol.requests.contract import TENSOR
+from dynamo_dap.protocol.requests.tensor_requests import ELEMENTS, PICTURE, STATISTICS, TensorArguments, TensorBody
 from tests.benchmarks.debugged import DebuggedProgram
 from tests.client.fixtures import Fixture
 

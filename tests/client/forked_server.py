@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping
 from typing import IO
 
-from dynamo_dap.protocol.streams import ByteStream, PipeStream
+from dynamo_dap.protocol.wire.streams import ByteStream, PipeStream
 from dynamo_dap.terminal.client import ServerProcess
 from tests.client import substitute, zygote
 

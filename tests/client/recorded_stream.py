@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from dynamo_dap.protocol.framing import FrameParser, FramingError, MessageTooLarge
-from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.wire.framing import FrameParser, FramingError, MessageTooLarge
+from dynamo_dap.protocol.wire.streams import ByteStream
 from tests.client.schema import problems_of
 from tests.client.timeline import Timeline
 

@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.messages import Request, to_builtins
-from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.messages import Request, to_builtins
+from dynamo_dap.protocol.wire.streams import SocketStream
+from dynamo_dap.protocol.wire.types import (
     Breakpoint,
     Capabilities,
     InitializeRequestArguments,

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dynamo_dap.protocol.framing import FrameParser, frame
+from dynamo_dap.protocol.wire.framing import FrameParser, frame
 from dynamo_dap.terminal.client import ServerProcess
 from tests.client.schema import problems_of
 from tests.client.timeline import DEADLINE

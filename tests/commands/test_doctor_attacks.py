@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.protocol.wire.types import InitializeRequestArguments
 from dynamo_dap.terminal.client import Client, ServerProcess
 from tests.client.environments import VirtualEnvironment
 from tests.client.timeline import DEADLINE

@@ -20,8 +20,8 @@ from lsprotocol import types
 from dynamo_dap.commands import fix, report
 from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_untrusted
 from dynamo_dap.language_server.presentation import TRY_FIX
-from dynamo_dap.protocol.consent import agree_to
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.access.consent import agree_to
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.events import Started
 from dynamo_dap.records.folders import records_folder
 from dynamo_dap.records.signed import is_own, signed

@@ -13,7 +13,7 @@ from dynamo_dap.debuggee.numerics.gradients.gradient_run import GradientRun
 from dynamo_dap.debuggee.numerics.stops.backward_passes import BackwardPasses, KeptCall
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import LineTraces, ReplayRun
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.run_time.in_process import Action, ScriptedHost, SeenStop
 
 

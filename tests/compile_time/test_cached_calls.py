@@ -44,7 +44,7 @@ from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, ReplayRun, SilentRun, TraceProgress
 from dynamo_dap.debuggee.wrapping.patches import Patches
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
 from tests.compile_time.programs import PROGRAMS, contexts, tensors, transforms
 from tests.compile_time.samples import Once

@@ -13,8 +13,8 @@ import torch.utils.checkpoint
 from torch import nn
 
 from dynamo_dap.debuggee.numerics.gradients import gradient_run as gradients_module
-from dynamo_dap.protocol.options import RealValues
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.options import RealValues
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.benchmarks.gradients import Comparison, Looking, compared, eager_gradients, loss_of
 from tests.client.environments import need_inductor
 from tests.compile_time.backward import backward_breakpoints, every_backward_pass

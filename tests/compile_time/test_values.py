@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.values.model import EvaluationError, Value, Variable
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of, present, preview
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.debuggee.values.tensors import STATISTICS, tensor_text
-from dynamo_dap.protocol.tensor_requests import TensorArguments
+from dynamo_dap.protocol.requests.tensor_requests import TensorArguments
 from tests.client.timeline import DEADLINE
 
 

@@ -19,8 +19,8 @@ import pytest
 
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.stepping import StepKind
-from dynamo_dap.protocol.contract import ORIGINS
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import ORIGINS
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
 from tests.compile_time.samples import WALKS, sample

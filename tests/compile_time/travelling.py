@@ -26,8 +26,8 @@ from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.trace.frames import TracedFunction
 from dynamo_dap.debuggee.values.model import Children
-from dynamo_dap.protocol.contract import COMPILE_TIME
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import COMPILE_TIME
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.compile_time.observation import normalised
 from tests.compile_time.test_real_values import tensors_of
 from tests.run_time.in_process import ScriptedHost, SeenStop

@@ -12,7 +12,7 @@ from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.trace.symbolic_scopes import graph_source, scopes_of
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
-from dynamo_dap.protocol.tensor_requests import ELEMENTS, TENSOR_PARTS, TensorArguments
+from dynamo_dap.protocol.requests.tensor_requests import ELEMENTS, TENSOR_PARTS, TensorArguments
 from tests.compile_time.samples import WALKS, Once
 
 DEPTH = 3

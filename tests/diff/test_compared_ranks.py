@@ -10,7 +10,7 @@ import pytest
 from dynamo_dap.commands.diff import main
 from dynamo_dap.diff.comparing import compare_runs
 from dynamo_dap.diff.sides import Run
-from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.requests.ranks import Rank
 from dynamo_dap.records.events import CompileBegan, CompileEnded, GraphMade, GuardsMade, Record, Started
 from dynamo_dap.records.model import Graph, Guard, Node, Place
 from tests.diff.test_diff_page import NEW, OLD

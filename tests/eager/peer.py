@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.messages import Event, Request, to_builtins
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.wire.messages import Event, Request, to_builtins
+from dynamo_dap.protocol.wire.streams import SocketStream
 from dynamo_dap.terminal.client import Client, ServerProcess
 from tests.client.fixtures import Fixture
 from tests.client.recorded_stream import RecordedStream

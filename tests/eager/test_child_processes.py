@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
-from dynamo_dap.protocol.local_sockets import connect_locally
-from dynamo_dap.protocol.messages import Event, Request
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.messages import Event, Request
+from dynamo_dap.protocol.wire.streams import SocketStream
 from tests.client import Fixture, Session
 from tests.client.session import INITIALIZE
 from tests.conftest import NewSession

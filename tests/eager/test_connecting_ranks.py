@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.framing import frame
+from dynamo_dap.protocol.wire.framing import frame
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
 from tests.client import Fixture, Session

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
 from tests.client import Fixture, Session

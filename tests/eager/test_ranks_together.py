@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import Stop

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
-from dynamo_dap.protocol.local_sockets import connect_locally
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.streams import SocketStream
 from tests.client import FIXTURES, Session
 from tests.client.free_program import FreeProgram
 from tests.client.processes import marked_with
@@ -90,7 +90,7 @@ def test_a_child_process_that_listens_wants_its_token_and_keeps_waiting_for_it(f
 
 POSES_AS_DEBUGPY = """#!{python}
 import json, os, sys
-from dynamo_dap.protocol.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
 job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
 host, port = job["debugpyAddress"].split(":")
 for shown in ("null", '"guessed"', '"' + job["token"] + '"'):

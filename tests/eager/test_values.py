@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.types import Variable
+from dynamo_dap.protocol.wire.types import Variable
 from tests.client import Fixture, Session
 from tests.client.session import Stop, Tree
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.end_to_end.test_cached_calls import program_of, untouched
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.framing import frame
-from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.protocol.wire.framing import frame
+from dynamo_dap.protocol.wire.types import InitializeRequestArguments
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.environments import VirtualEnvironment
 from tests.client.session import launch_configuration

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from dynamo_dap.commands.bisect import main
-from dynamo_dap.protocol.bisection import KINDS, BisectedBody, BisectedPlace, BisectionRun
-from dynamo_dap.protocol.contract import LaunchDescription
+from dynamo_dap.protocol.requests.bisection import KINDS, BisectedBody, BisectedPlace, BisectionRun
+from dynamo_dap.protocol.requests.contract import LaunchDescription
 from dynamo_dap.records.program import launching
 from tests.client import zygote
 from tests.client.environments import need_inductor, own_command

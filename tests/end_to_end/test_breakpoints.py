@@ -7,8 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
-from dynamo_dap.protocol.contract import EXCEPTION_FILTERS
-from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import EXCEPTION_FILTERS
+from dynamo_dap.protocol.wire.types import FunctionBreakpoint, SourceBreakpoint
 from dynamo_dap.server.capabilities import AGENT_CAPABILITIES
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.environments import VirtualEnvironment

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from dynamo_dap.protocol.contract import ENTRIES, FORGET
+from dynamo_dap.protocol.requests.contract import ENTRIES, FORGET
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.environments import alone, own_command
 from tests.client.timeline import DEADLINE

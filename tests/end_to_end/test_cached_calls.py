@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
+from dynamo_dap.protocol.wire.types import FunctionBreakpoint, SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.environments import alone
 from tests.client.free_program import FreeProgram

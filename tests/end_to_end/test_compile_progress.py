@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.contract import CompilingEventBody
+from dynamo_dap.protocol.requests.contract import CompilingEventBody
 from dynamo_dap.server import progress
 from dynamo_dap.server.backend_events import StoppedThreads
 from tests.client import Fixture, Session

@@ -17,8 +17,8 @@ import msgspec.inspect
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.framing import frame
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.framing import frame
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from dynamo_dap.server.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
 from dynamo_dap.server.handling import handlers
 from tests.client import Fixture, Session

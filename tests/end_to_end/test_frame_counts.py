@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME, EXCEPTION_FILTERS, LOWERING, RUN_TIME
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import BACKWARD, COMPILE_TIME, EXCEPTION_FILTERS, LOWERING, RUN_TIME
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Session
 from tests.client.environments import alone
 from tests.end_to_end.test_cached_calls import program_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.contract import EXCEPTION_FILTERS, LOWERING
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import EXCEPTION_FILTERS, LOWERING
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.environments import alone
 from tests.end_to_end.test_cached_calls import program_of

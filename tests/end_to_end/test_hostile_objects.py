@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.contract import EXCEPTION_FILTERS, GUARD
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import EXCEPTION_FILTERS, GUARD
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.session import Stop
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Session
 from tests.client.environments import need_inductor
 from tests.end_to_end.test_cached_calls import program_of

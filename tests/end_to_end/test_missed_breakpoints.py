@@ -13,9 +13,9 @@ from dynamo_dap.debuggee.agent import missed_breakpoints
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable
 from dynamo_dap.debuggee.launch import launch
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.protocol.contract import ENDING_EVENT, MISSED_EVENT
-from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import ENDING_EVENT, MISSED_EVENT
+from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.session import INITIALIZE
 from tests.compile_time.travelling import Traveller, travelling

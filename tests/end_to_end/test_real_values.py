@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.environments import alone
 

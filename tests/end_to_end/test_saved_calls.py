@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from dynamo_dap.calls.folder import CALL_FILE, REPLAYING, TENSORS_FILE, BadFolder, first_line, read_snapshot, reported
-from dynamo_dap.protocol.contract import RECORD_CALL
-from dynamo_dap.protocol.saved_calls import RecordCallBody
+from dynamo_dap.protocol.requests.contract import RECORD_CALL
+from dynamo_dap.protocol.requests.saved_calls import RecordCallBody
 from tests.client import Fixture, Session, zygote
 from tests.client.timeline import DEADLINE
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import json
 
-from dynamo_dap.protocol.comparisons import ComparisonBody
+from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from tests.client.environments import own_command
 from tests.client.timeline import DEADLINE
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import torch
 
-from dynamo_dap.protocol.contract import LOGGED_EVENT, TENSOR, TRACED, TRACED_TENSOR, VARIABLE_MENU
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import LOGGED_EVENT, TENSOR, TRACED, TRACED_TENSOR, VARIABLE_MENU
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.environments import alone
 from tests.client.session import INITIALIZE, Frame, Tree

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.contract import LOG_VARIABLE
+from dynamo_dap.protocol.requests.contract import LOG_VARIABLE
 from dynamo_dap.terminal.breakpoints import BreakpointRequest, UsageError, parse_place
 from tests.client import FIXTURES, Fixture, processes
 from tests.client.environments import alone, own_command

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.contract import SET_OPTION
+from dynamo_dap.protocol.requests.contract import SET_OPTION
 from tests.client import FIXTURES, Session
 from tests.conftest import NewSession
 

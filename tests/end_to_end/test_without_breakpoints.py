@@ -6,7 +6,7 @@ The record also listens to lines, so these sessions have no record; ``test_the_r
 
 from __future__ import annotations
 
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Session, Stop
 from tests.client.fixtures import Fixture
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dynamo_dap.explore.model import Explored, Links, Part
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from tests.client.environments import need_inductor, own_command
 from tests.client.fixtures import Fixture
 from tests.records.programs import IS_REFERENCE

@@ -22,7 +22,7 @@ from dynamo_dap.explore.file import (
 )
 from dynamo_dap.explore.model import STAGES, Document, Explored, Links, Part
 from dynamo_dap.explore.text import kernels_by_line
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.model import Place
 from tests.client import Session
 from tests.client.environments import alone, own_command

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.cuda_graphs import OVERWRITTEN, RECORDED
+from dynamo_dap.protocol.requests.cuda_graphs import OVERWRITTEN, RECORDED
 from tests.client import Fixture, Session
 from tests.client.session import Stop
 from tests.client.timeline import DEADLINE

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
 
-from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU
+from dynamo_dap.protocol.requests.contract import TENSOR, VARIABLE_MENU
 from tests.client import Fixture, Session, zygote
 from tests.client.session import INITIALIZE, Frame
 

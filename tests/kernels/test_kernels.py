@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
 
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session, zygote
 from tests.client.session import Frame, Stop
 from tests.client.timeline import DEADLINE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.language_server.following import RecordFollower
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.events import VERSION, Started
 from dynamo_dap.records.file import RecordWriter
 from dynamo_dap.records.folders import new_name

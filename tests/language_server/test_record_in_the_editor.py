@@ -11,7 +11,7 @@ import pytest
 from lsprotocol import types
 
 from dynamo_dap.language_server.presentation import OPEN_RECORD, WRITE_REPORT
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from tests.client import zygote
 from tests.client.environments import own_command
 from tests.client.fixtures import Fixture

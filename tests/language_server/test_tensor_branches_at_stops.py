@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from tests.client import Fixture, Session
 from tests.client.environments import alone
 from tests.language_server.editor import Editor

@@ -17,7 +17,7 @@ from lsprotocol import types
 from dynamo_dap.commands.fix import apply_fix, known_fixes
 from dynamo_dap.commands.recorded_program import CannotTry
 from dynamo_dap.language_server.presentation import TRY_FIX
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from tests.client.environments import alone, own_command, python_option

@@ -17,7 +17,7 @@ import pytest
 
 from dynamo_dap.profile.files import OWN, SPEEDSCOPE, UnreadableProfile, cpu_profile, read_profile
 from dynamo_dap.profile.model import FUNCTION, Profile, compile_times, function_times, phase_times, stage_times, totals
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from tests.client import Session
 from tests.client.environments import need_inductor, own_command
 from tests.client.fixtures import FIXTURES, Fixture

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
-from dynamo_dap.protocol.framing import frame
-from dynamo_dap.protocol.messages import (
+from dynamo_dap.protocol.wire.framing import frame
+from dynamo_dap.protocol.wire.messages import (
     Envelope,
     ErrorBody,
     ErrorMessage,
@@ -25,7 +25,7 @@ from dynamo_dap.protocol.messages import (
     parse,
     to_builtins,
 )
-from dynamo_dap.protocol.streams import PipeStream, SocketStream
+from dynamo_dap.protocol.wire.streams import PipeStream, SocketStream
 from tests.client.timeline import DEADLINE
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dynamo_dap.protocol.framing import MAXIMUM_BODY_BYTES, FrameParser, FramingError, MessageTooLarge, frame
+from dynamo_dap.protocol.wire.framing import MAXIMUM_BODY_BYTES, FrameParser, FramingError, MessageTooLarge, frame
 
 BODIES = [b"{}", b"", b'{"text": "\xc3\xa4"}', b"x" * 5000, b"Content-Length: 3\r\n\r\nabc"]
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX

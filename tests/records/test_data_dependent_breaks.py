@@ -18,9 +18,9 @@ from dynamo_dap.debuggee.agent import serving  # noqa: F401  (registers the hand
 from dynamo_dap.debuggee.agent.requests import HANDLERS
 from dynamo_dap.debuggee.history.remedies import Remedies
 from dynamo_dap.debuggee.values.model import Deferred
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
-from dynamo_dap.protocol.sizes import FIXES_SCOPE
-from dynamo_dap.protocol.types import VariablesArguments
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.sizes import FIXES_SCOPE
+from dynamo_dap.protocol.wire.types import VariablesArguments
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import GraphBreak

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.requests.ranks import Rank
 from dynamo_dap.records.events import CompileBegan, CompileEnded, GraphMade, Record, Started
 from dynamo_dap.records.model import Graph, Node, Place
 from dynamo_dap.records.rank_report import ranks_as_html

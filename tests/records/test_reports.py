@@ -19,8 +19,8 @@ import pytest
 from rich.console import Console
 
 from dynamo_dap.language_server.findings import findings_of
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
-from dynamo_dap.protocol.options import LaunchArguments
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.options import LaunchArguments
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import BreakFound, CompileBegan, CompileEnded, GraphMade, GuardsMade, Record, Started
 from dynamo_dap.records.file import RecordWriter, UnreadableRecord, read_record

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import Compile, Size

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.sizes import FIXES_SCOPE
+from dynamo_dap.protocol.requests.sizes import FIXES_SCOPE
 from tests.client import Session
 from tests.client.environments import alone
 from tests.client.fixtures import Fixture

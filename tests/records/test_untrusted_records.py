@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import records_folder
 from dynamo_dap.records.texts import digest_of_line

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.protocol.wire.types import InitializeRequestArguments
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from tests.client import Session

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.patching.requests import Patcher
 from dynamo_dap.debuggee.values.model import Children, Variable
-from dynamo_dap.protocol.options import AgentOptions
+from dynamo_dap.protocol.requests.options import AgentOptions
 
 Action = str | None
 """The user's action at a stop: ``in``, ``over`` or ``out``, optionally with a granularity; None continues."""

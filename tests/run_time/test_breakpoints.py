@@ -14,8 +14,8 @@ from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans
 from dynamo_dap.debuggee.generated.frames import listing_source
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import has_marker
-from dynamo_dap.protocol.contract import LISTING_FORMS
-from dynamo_dap.protocol.types import FunctionBreakpoint, InstructionBreakpoint, SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import LISTING_FORMS
+from dynamo_dap.protocol.wire.types import FunctionBreakpoint, InstructionBreakpoint, SourceBreakpoint
 from tests.client.timeline import DEADLINE
 from tests.run_time.in_process import Recorder, ScriptedHost, SeenStop, debugging
 from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_arguments

@@ -12,7 +12,7 @@ import torch
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.generated.frames import listing_source
 from dynamo_dap.debuggee.generated.scopes import graph_source
-from dynamo_dap.protocol.types import DisassembleArguments, InstructionBreakpoint
+from dynamo_dap.protocol.wire.types import DisassembleArguments, InstructionBreakpoint
 from tests.run_time.in_process import Recorder, ScriptedHost, debugging
 from tests.run_time.programs import FIXTURE, compiled, programs, replay_arguments
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Session, Stop
 from tests.client.fixtures import Fixture
 from tests.run_time.pythons import FIRST_LINE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.types import Breakpoint
+from dynamo_dap.protocol.wire.types import Breakpoint
 from tests.client import Fixture, Session
 
 DEFAULTS: dict[str, Any] = {"eager": True, "mode": "both"}

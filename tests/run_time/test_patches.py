@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dynamo_dap.protocol.contract import PATCH, UNPATCH
+from dynamo_dap.protocol.requests.contract import PATCH, UNPATCH
 from tests.client import Session, Stop
 from tests.client.fixtures import Fixture
 from tests.client.free_program import FreeProgram

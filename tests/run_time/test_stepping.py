@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dynamo_dap.debuggee.values.graph_texts import graph_text
-from dynamo_dap.protocol.contract import INSTRUCTIONS
+from dynamo_dap.protocol.requests.contract import INSTRUCTIONS
 from tests.run_time.in_process import Recorder, SeenStop, debugging
 from tests.run_time.programs import compiled, line, programs, replay_arguments
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import Any
 
-from dynamo_dap.protocol.messages import Request, to_builtins
+from dynamo_dap.protocol.wire.messages import Request, to_builtins
 
 
 class Terminal:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.access_tokens import read_token_file, write_token_file
+from dynamo_dap.protocol.access.access_tokens import read_token_file, write_token_file
 from tests.client.timeline import DEADLINE
 
 
@@ -67,7 +67,8 @@ def test_files_of_other_users_are_not_believed() -> None:
 
 def test_the_file_of_a_program_that_is_gone_is_removed() -> None:
     write = (
-        "from dynamo_dap.protocol.access_tokens import write_token_file; print(write_token_file('127.0.0.1', 5, 't'))"
+        "from dynamo_dap.protocol.access.access_tokens import write_token_file; "
+        "print(write_token_file('127.0.0.1', 5, 't'))"
     )
     ran = subprocess.run([sys.executable, "-c", write], capture_output=True, text=True, timeout=DEADLINE, check=True)
     path = Path(ran.stdout.strip())

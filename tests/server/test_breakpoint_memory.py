@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dynamo_dap.protocol.messages import EMPTY, encode_body
-from dynamo_dap.protocol.types import Breakpoint, BreakpointEventBody, SetBreakpointsResponseBody, StoppedEventBody
+from dynamo_dap.protocol.wire.messages import EMPTY, encode_body
+from dynamo_dap.protocol.wire.types import Breakpoint, BreakpointEventBody, SetBreakpointsResponseBody, StoppedEventBody
 from dynamo_dap.server.breakpoints import BreakpointMemory, Remembered
 
 

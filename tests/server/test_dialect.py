@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.protocol.messages import encode_body, to_builtins
-from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.protocol.wire.messages import encode_body, to_builtins
+from dynamo_dap.protocol.wire.types import InitializeRequestArguments
 from dynamo_dap.server.dialect import Dialect
 
 ZERO = Dialect.of(InitializeRequestArguments("x", lines_start_at1=False, columns_start_at1=False, path_format="uri"))

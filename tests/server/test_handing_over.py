@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dynamo_dap.protocol.authorization import show_token
+from dynamo_dap.protocol.access.authorization import show_token
 from dynamo_dap.server.launching.handing_over import ConnectionGiver, ConnectionTaker, NotTaken
 from dynamo_dap.server.launching.program_listener import ProgramListener
 

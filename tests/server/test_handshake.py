@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.contract import ProcessInformation
+from dynamo_dap.protocol.requests.contract import ProcessInformation
 from dynamo_dap.server.debuggee import version_warning
 from tests.client import Session
 from tests.client.session import launch_configuration
@@ -19,7 +19,7 @@ from tests.server.programs import write
 AGENT = """\
 #!{python}
 import json, os, sys, time
-from dynamo_dap.protocol.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
 job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
 host, port = job["address"].split(":")
 server = connect_locally(host, int(port), None)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.protocol.messages import ProtocolError, to_builtins
+from dynamo_dap.protocol.wire.messages import ProtocolError, to_builtins
 from dynamo_dap.server.ids import AGENT, ALONE, DEBUGPY, IdSpace, References
 
 

@@ -121,7 +121,7 @@ def test_another_process_cannot_pose_as_the_agent(session: Session, tmp_path: Pa
         tmp_path,
         f"#!{sys.executable}\n"
         "import json, os, sys\n"
-        "from dynamo_dap.protocol.local_sockets import connect_locally\n"
+        "from dynamo_dap.protocol.wire.local_sockets import connect_locally\n"
         "host, port = json.loads(os.environ['DYNAMO_DAP_LAUNCH'])['address'].split(':')\n"
         'for body in (b\'{"seq":1,"type":"request","command":"dynamoAuthorize",'
         '"arguments":{"token":"guessed"}}\', b\'{"seq":1,"type":"request","command":"initialize"}\', b\'[]\'):\n'

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.protocol.types import Breakpoint
+from dynamo_dap.protocol.wire.types import Breakpoint
 from dynamo_dap.server.breakpoints import BreakpointMemory, Remembered
 from tests.client import Fixture, Session
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.messages import Request, Response
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.contract import ErrorId
 from dynamo_dap.protocol.texts import without_links
+from dynamo_dap.protocol.wire.messages import Request, Response
+from dynamo_dap.protocol.wire.streams import SocketStream
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.errors import RequestRefused
 from tests.protocol.test_connection import Recorder

@@ -10,10 +10,8 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dynamo_dap.protocol.contract import AUTHORIZE, ErrorId, introduction
-from dynamo_dap.protocol.local_sockets import connect_locally
-from dynamo_dap.protocol.messages import Event, Request, Response, encode_body, to_builtins
-from dynamo_dap.protocol.ranks import (
+from dynamo_dap.protocol.requests.contract import AUTHORIZE, ErrorId, introduction
+from dynamo_dap.protocol.requests.ranks import (
     PAUSE_RANK,
     PRINT_AT_RANK,
     RANK_REQUEST,
@@ -25,7 +23,9 @@ from dynamo_dap.protocol.ranks import (
     RankRequestBody,
     RankStoppedBody,
 )
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.messages import Event, Request, Response, encode_body, to_builtins
+from dynamo_dap.protocol.wire.streams import SocketStream
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
 from dynamo_dap.server.rank_meeting import RankMeeting

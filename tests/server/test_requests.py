@@ -14,8 +14,8 @@ from dynamo_dap.debuggee.agent import requests as agent
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.values.model import Interrupted
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
-from dynamo_dap.protocol.messages import ErrorBody, decode
+from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, ErrorId
+from dynamo_dap.protocol.wire.messages import ErrorBody, decode
 from dynamo_dap.server import handlers as _handlers  # noqa: F401  (registers them)
 from dynamo_dap.server import handling
 from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, FORWARDED_REQUESTS

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
-from dynamo_dap.protocol.messages import Event, Request, to_builtins
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.wire.messages import Event, Request, to_builtins
+from dynamo_dap.protocol.wire.streams import SocketStream
 from tests.client.timeline import DEADLINE
 from tests.server.programs import RUNNING_ON, write
 

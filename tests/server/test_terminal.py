@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.protocol.wire.types import InitializeRequestArguments
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.client.timeline import DEADLINE

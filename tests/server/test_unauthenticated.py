@@ -71,7 +71,7 @@ def test_a_program_that_listens_outlives_them_too(session: Session) -> None:
 
 UNAUTHENTICATED_FIRST = """#!{python}
 import contextlib, json, os, resource, sys
-from dynamo_dap.protocol.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
 resource.setrlimit(resource.RLIMIT_NOFILE, (512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
 for name in ("address", "debugpyAddress"):

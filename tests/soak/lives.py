@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import END_DEADLINE, Stop, launch_configuration

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from dynamo_dap.protocol.framing import frame
+from dynamo_dap.protocol.wire.framing import frame
 
 ODD_VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 1.5, 2**31, 2**63, 2**70, 1e308, "", "\0", "\ud83d", "🦊" * 20, "x" * 5000, [], {}, [[]]),

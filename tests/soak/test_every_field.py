@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.framing import frame
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.framing import frame
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.session import Stop
 from tests.end_to_end.test_faults import ENDING, RESUMING, SETTING

@@ -17,7 +17,7 @@ import pytest
 from dynamo_dap.debuggee import torch_api
 from dynamo_dap.debuggee.torch_api import features
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session, zygote
 from tests.client.session import Stop
 from tests.soak.counts import is_soaking

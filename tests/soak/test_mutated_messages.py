@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.contract import AUTHORIZE
-from dynamo_dap.protocol.framing import frame
-from dynamo_dap.protocol.local_sockets import connect_locally
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import AUTHORIZE
+from dynamo_dap.protocol.wire.framing import frame
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import Stop

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.environments import alone
 from tests.client.free_program import FreeProgram

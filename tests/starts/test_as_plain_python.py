@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.contract import ENTRY, LAUNCH_VARIABLE
+from dynamo_dap.protocol.requests.contract import ENTRY, LAUNCH_VARIABLE
 from tests.client import Session
 from tests.client.timeline import DEADLINE
 

@@ -1,6 +1,6 @@
 """Writes the texts about the options of ``launch`` and ``attach``: the extension's schema, and a table in ``docs``.
 
-``make generate`` runs it after a change of ``protocol/options.py``; a test compares the texts with that module.
+``make generate`` runs it after a change of ``protocol/requests/options.py``; a test compares them with that module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import NODEFAULT, Struct, inspect, to_builtins
 
-from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
+from dynamo_dap.protocol.requests.options import AttachArguments, LaunchArguments
 from tests.structure.localization import localized
 from tests.structure.sources import ROOT
 

@@ -1,4 +1,4 @@
-"""Writes ``dynamo_dap.protocol.types``: the DAP structures that the adapter imports, and those to which they refer.
+"""Writes ``protocol.wire.types``: the DAP structures that the adapter imports, and those to which they refer.
 
 ``make generate`` runs it after a module imports another DAP name; a test compares the module with its source. The
 source is ``dap-types``, models made from ``debugAdapterProtocol.json`` of
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from tests.structure.sources import ADAPTER, adapter_modules
 
-MODULE = "dynamo_dap.protocol.types"
+MODULE = "dynamo_dap.protocol.wire.types"
 PATH = ADAPTER / (MODULE.replace(".", "/") + ".py")
 
 _HEADER = '''"""DAP's structures: arguments, bodies and what they are made of.

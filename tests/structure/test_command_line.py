@@ -10,7 +10,7 @@ import pytest
 
 from dynamo_dap.command_line import main
 from dynamo_dap.commands.registry import COMMANDS, help_text
-from dynamo_dap.protocol.contract import EXCEPTION_FILTERS
+from dynamo_dap.protocol.requests.contract import EXCEPTION_FILTERS
 from tests.structure.sources import guides
 
 _GUIDES = "\n".join(page.read_text(encoding="utf-8") for page in guides())

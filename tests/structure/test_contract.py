@@ -1,4 +1,4 @@
-"""Names and numbers that server and debugged program share are in ``protocol/contract.py`` only."""
+"""Names and numbers that server and debugged program share are in ``protocol/requests/contract.py`` only."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from dynamo_dap.protocol import contract
+from dynamo_dap.protocol.requests import contract
 from dynamo_dap.server.debuggee import OLDEST_SUPPORTED
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 
-_CONTRACT = ADAPTER / "dynamo_dap" / "protocol" / "contract.py"
+_CONTRACT = ADAPTER / "dynamo_dap" / "protocol" / "requests" / "contract.py"
 _OURS = re.compile(r"\bdynamo[A-Z]\w*|\bDYNAMO_DAP_[A-Z_]+")
 _WORDS = {one for one in (*contract.BREAKPOINT_MODES, *contract.EXCEPTION_FILTERS) if "-" in one}
 """Names that have no other meaning if they are a whole string."""

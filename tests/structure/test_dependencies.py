@@ -159,9 +159,9 @@ def test_no_exception_outlives_its_import() -> None:
         ("debuggee.generated", "debuggee.trace.stepping", "debuggee.agent.frames"),
         ("debuggee.values", "debuggee.agent.agent", "debuggee.torch_api.features"),
         ("server", "debuggee.launch.launch", "records.model"),
-        ("terminal", "server.session", "protocol.messages"),
+        ("terminal", "server.session", "protocol.wire.messages"),
         ("language_server", "server.session", "records.model"),
-        ("protocol", "records.model", "protocol.framing"),
+        ("protocol", "records.model", "protocol.wire.framing"),
     ],
 )
 def test_the_check_sees_a_wrong_import(package: str, wrong: str, right: str) -> None:

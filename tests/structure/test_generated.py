@@ -9,8 +9,8 @@ import pytest
 
 from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
 from dynamo_dap.debuggee.agent.requests import HANDLERS
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, OLD_KEYS, GoToSnapshotArguments, TimelineEntry
-from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
+from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, OLD_KEYS, GoToSnapshotArguments, TimelineEntry
+from dynamo_dap.protocol.requests.options import AttachArguments, LaunchArguments
 from tests.structure import generate_options, generate_requests, generate_types
 from tests.structure.sources import ROOT
 

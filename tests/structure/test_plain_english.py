@@ -49,7 +49,7 @@ def test_explanations_have_no_banned_phrase() -> None:
 
 def test_sentences_of_the_interface_are_short() -> None:
     modules = [*(ADAPTER / "dynamo_dap/commands").glob("*.py"), *(ADAPTER / "dynamo_dap/server").glob("*.py")]
-    modules += [ADAPTER / "dynamo_dap/protocol/options.py", *(ADAPTER / "dynamo_dap/debuggee").rglob("*.py")]
+    modules += [ADAPTER / "dynamo_dap/protocol/requests/options.py", *(ADAPTER / "dynamo_dap/debuggee").rglob("*.py")]
     names = re.compile(r"[A-Z0-9_ ]+")
     messages = (
         text

@@ -19,7 +19,7 @@ from tests.structure.sources import ADAPTER, ROOT, adapter_modules, guides
 MAXIMUM_LINES = 600
 MAXIMUM_OPEN_LINES = 900
 """The most lines of ``adapter`` with ``Any``, for values of torch, pydevd, Triton and JSON. Lower it if you can."""
-_GENERATED = {ADAPTER / "dynamo_dap/protocol/types.py"}
+_GENERATED = {ADAPTER / "dynamo_dap/protocol/wire/types.py"}
 _FOLDERS = ("adapter", "tests", "fixtures")
 _MACHINE = re.compile(r"(?<![\w.])/(root|work|farm|home/\w+|Users/\w+|opt/(pypi|wheels))/")
 

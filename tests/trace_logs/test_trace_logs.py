@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from dynamo_dap.commands.report import main
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.model import Compile
 from dynamo_dap.trace_logs.compiles import DETAILS_BOUND

@@ -9,7 +9,7 @@ import msgspec
 from mcp_types import CallToolResult, TextContent
 from rich.console import Console
 
-from dynamo_dap.protocol.consent import visible
+from dynamo_dap.protocol.access.consent import visible
 
 LIMIT = 12_000
 """The most characters of an answer: a few thousand tokens."""

@@ -27,8 +27,8 @@ from dynamo_dap.assistants.runs import Runs
 from dynamo_dap.assistants.shared_session import SharedSession
 from dynamo_dap.assistants.workspace import Roots, Workspace
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import BREAKPOINT_MODES, EXCEPTION_FILTERS
-from dynamo_dap.protocol.types import StoppedEventBody
+from dynamo_dap.protocol.requests.contract import BREAKPOINT_MODES, EXCEPTION_FILTERS
+from dynamo_dap.protocol.wire.types import StoppedEventBody
 from dynamo_dap.terminal.breakpoints import BreakpointRequest, Quit, UsageError
 from dynamo_dap.terminal.client import Server, ServerProcess
 from dynamo_dap.terminal.commands import execute

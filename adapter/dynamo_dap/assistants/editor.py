@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.contract import EDITOR_VARIABLE
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.contract import EDITOR_VARIABLE
+from dynamo_dap.protocol.wire.streams import SocketStream
 
 _PATIENCE = 20.0
 _WRITE_SECONDS = 10

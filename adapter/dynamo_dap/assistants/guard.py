@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from dynamo_dap.protocol.own_code import own_code
+from dynamo_dap.protocol.access.own_code import own_code
 
 # An interrupt must end the command, even if a shell started the client so that it ignores interrupts.
 _COMMAND = own_code(

@@ -28,7 +28,7 @@ from dynamo_dap.checking.formats import JsonReport
 from dynamo_dap.commands.bisect import Verdict, text_without_fault, verdict_text
 from dynamo_dap.commands.compare import print_comparison, print_problems
 from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_untrusted
-from dynamo_dap.protocol.comparisons import ComparisonBody
+from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.texts import marked
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.types import (
     SetBreakpointsArguments,
     SetDataBreakpointsArguments,
     SetExceptionBreakpointsArguments,

@@ -21,9 +21,9 @@ import msgspec
 from dynamo_dap.assistants.editor import EditorStream
 from dynamo_dap.assistants.shared_breakpoints import ARGUMENTS, LISTS, SharedBreakpoints
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode, to_builtins
-from dynamo_dap.protocol.streams import ByteStream, SocketStream
-from dynamo_dap.protocol.types import ContinuedEventBody, OutputEventBody
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, Response, decode, to_builtins
+from dynamo_dap.protocol.wire.streams import ByteStream, SocketStream
+from dynamo_dap.protocol.wire.types import ContinuedEventBody, OutputEventBody
 from dynamo_dap.terminal.client import Server, ServerProcess
 
 _PATIENCE = 20.0

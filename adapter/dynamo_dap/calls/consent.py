@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from dynamo_dap.calls.folder import Class, Function, Items, Named, Pairs, SavedCall, Scalar, Snapshot, nodes_of
-from dynamo_dap.protocol.consent import agree_to, has_agreed, visible
+from dynamo_dap.protocol.access.consent import agree_to, has_agreed, visible
 
 _MODULES = frozenset(
     """

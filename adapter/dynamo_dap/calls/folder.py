@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from dynamo_dap.protocol.saved_calls import RecordCallBody
+from dynamo_dap.protocol.requests.saved_calls import RecordCallBody
 from dynamo_dap.protocol.texts import NOT_PYTHON, first_line_of
 from dynamo_dap.protocol.user_files import open_regular, read_regular
 

@@ -78,7 +78,7 @@ def _refuse_others(file: Path) -> None:
 
 
 def _record_for_check() -> None:
-    from dynamo_dap.protocol.contract import CHECK_VARIABLE
+    from dynamo_dap.protocol.requests.contract import CHECK_VARIABLE
 
     if CHECK_VARIABLE in os.environ:
         from dynamo_dap.debuggee.launch.recorded_run import begin_run

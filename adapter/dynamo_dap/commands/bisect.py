@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.bisection import (
+from dynamo_dap.protocol.requests.bisection import (
     KINDS,
     PARTS,
     SETTINGS,
@@ -30,7 +30,7 @@ from dynamo_dap.protocol.bisection import (
     BisectionRun,
     first_bad,
 )
-from dynamo_dap.protocol.contract import LaunchDescription
+from dynamo_dap.protocol.requests.contract import LaunchDescription
 from dynamo_dap.records.program import UNCOMPILED, add_program, given_program, launching, read_options
 from dynamo_dap.records.repeated_input import RepeatedInput
 

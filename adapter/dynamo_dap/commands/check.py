@@ -37,8 +37,8 @@ from dynamo_dap.checking.settings import (
     settings_of_project,
     write_baseline,
 )
-from dynamo_dap.protocol.contract import CHECK_VARIABLE, RECORDS_VARIABLE, LaunchDescription
 from dynamo_dap.protocol.output_files import check_output, write_output
+from dynamo_dap.protocol.requests.contract import CHECK_VARIABLE, RECORDS_VARIABLE, LaunchDescription
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX

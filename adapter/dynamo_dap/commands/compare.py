@@ -23,8 +23,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynamo_dap.protocol.bisection import SETTING, STAGES
-from dynamo_dap.protocol.comparisons import (
+from dynamo_dap.protocol.own_threads import own_thread
+from dynamo_dap.protocol.requests.bisection import SETTING, STAGES
+from dynamo_dap.protocol.requests.comparisons import (
     GRADIENTS,
     NEVER_COMPARED,
     NOTHING_DIFFERS,
@@ -33,7 +34,6 @@ from dynamo_dap.protocol.comparisons import (
     ComparisonBody,
     Deviation,
 )
-from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 _WIDTH = 120

@@ -12,7 +12,7 @@ import sys
 
 import msgspec
 
-from dynamo_dap.protocol.contract import CONNECT_VARIABLE
+from dynamo_dap.protocol.requests.contract import CONNECT_VARIABLE
 from dynamo_dap.records.program import add_program, given_program, launching, read_options
 
 

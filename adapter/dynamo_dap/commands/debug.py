@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.options import BOTH, MODES, TRITON
+from dynamo_dap.protocol.requests.options import BOTH, MODES, TRITON
 from dynamo_dap.protocol.texts import why_refused
 from dynamo_dap.protocol.user_files import read_regular
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place

@@ -27,7 +27,7 @@ from dynamo_dap.diff.html_page import html_page
 from dynamo_dap.diff.revisions import files_of_revision
 from dynamo_dap.diff.sides import CannotCompare, RunCommand, command_of, read_side, side_of
 from dynamo_dap.diff.text import print_caches, print_diff
-from dynamo_dap.protocol.consent import visible
+from dynamo_dap.protocol.access.consent import visible
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.ranks import files_of_ranks

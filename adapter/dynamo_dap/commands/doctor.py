@@ -21,13 +21,13 @@ from typing import BinaryIO
 import msgspec
 
 from dynamo_dap import __version__
+from dynamo_dap.protocol.access.consent import visible
+from dynamo_dap.protocol.access.own_code import own_code
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.consent import visible
-from dynamo_dap.protocol.contract import LOG_VARIABLE, RECORDS_VARIABLE
-from dynamo_dap.protocol.local_sockets import address_of, connect_locally, listen_locally
-from dynamo_dap.protocol.messages import Event, to_builtins
-from dynamo_dap.protocol.own_code import own_code
-from dynamo_dap.protocol.types import InitializeRequestArguments, SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import LOG_VARIABLE, RECORDS_VARIABLE
+from dynamo_dap.protocol.wire.local_sockets import address_of, connect_locally, listen_locally
+from dynamo_dap.protocol.wire.messages import Event, to_builtins
+from dynamo_dap.protocol.wire.types import InitializeRequestArguments, SourceBreakpoint
 from dynamo_dap.records.folders import records_base
 from dynamo_dap.terminal.client import Client, ServerProcess
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.cache_entries import EntriesBody
+from dynamo_dap.protocol.requests.cache_entries import EntriesBody
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 _NOTHING = "No function has cache entries.\n"

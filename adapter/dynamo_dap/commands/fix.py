@@ -26,7 +26,7 @@ from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited
 from dynamo_dap.language_server.source_files import read_source_file
-from dynamo_dap.protocol.consent import visible
+from dynamo_dap.protocol.access.consent import visible
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record

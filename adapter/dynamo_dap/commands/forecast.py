@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.commands.forecast_verification import BREAKS, compiles, one_entry, verdict, verify
-from dynamo_dap.protocol.contract import LaunchDescription
-from dynamo_dap.protocol.forecasts import (
+from dynamo_dap.protocol.requests.contract import LaunchDescription
+from dynamo_dap.protocol.requests.forecasts import (
     DeclaredFunction,
     ForecastBody,
     ForecastRun,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from dynamo_dap.protocol.forecasts import (
+from dynamo_dap.protocol.requests.forecasts import (
     DeclaredFunction,
     ForecastBody,
     ForecastTrial,

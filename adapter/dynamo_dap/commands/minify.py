@@ -26,9 +26,9 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.commands.compare import read_comparisons
-from dynamo_dap.protocol.comparisons import ComparisonBody
-from dynamo_dap.protocol.contract import LaunchDescription
-from dynamo_dap.protocol.minifying import OUTCOME, MinifiedBody, MinifyingRun
+from dynamo_dap.protocol.requests.comparisons import ComparisonBody
+from dynamo_dap.protocol.requests.contract import LaunchDescription
+from dynamo_dap.protocol.requests.minifying import OUTCOME, MinifiedBody, MinifyingRun
 from dynamo_dap.records.program import add_program, given_program, launching, read_options
 from dynamo_dap.records.repeated_input import RepeatedInput
 

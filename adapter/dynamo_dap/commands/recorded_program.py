@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynamo_dap.protocol.consent import agree_to, ask, has_agreed, visible
+from dynamo_dap.protocol.access.consent import agree_to, ask, has_agreed, visible
 from dynamo_dap.records.events import Started
 from dynamo_dap.records.signed import is_own
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import msgspec
 
-from dynamo_dap.protocol.contract import LaunchDescription
+from dynamo_dap.protocol.requests.contract import LaunchDescription
 from dynamo_dap.records.folders import TRACE_VARIABLE, trace_folder
 from dynamo_dap.records.program import add_program, given_program, launching, read_options
 

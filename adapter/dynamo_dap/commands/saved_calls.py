@@ -17,9 +17,9 @@ import msgspec
 
 from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual
 from dynamo_dap.calls.folder import REPLAYING, BadFolder, Snapshot, first_line, read_snapshot, reported
-from dynamo_dap.protocol.consent import ask, visible
-from dynamo_dap.protocol.contract import LaunchDescription
-from dynamo_dap.protocol.saved_calls import RecordingEnded, RecordingRun
+from dynamo_dap.protocol.access.consent import ask, visible
+from dynamo_dap.protocol.requests.contract import LaunchDescription
+from dynamo_dap.protocol.requests.saved_calls import RecordingEnded, RecordingRun
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 NOT_DONE, NOT_AGREED = 2, 1

@@ -24,10 +24,10 @@ from dynamo_dap.commands.profile import JsonProfile
 from dynamo_dap.commands.trial import JsonTrial
 from dynamo_dap.diff.model import JsonCaches, JsonDiff
 from dynamo_dap.explore.model import Explored
-from dynamo_dap.protocol.cache_entries import CachedFunction
-from dynamo_dap.protocol.comparisons import ComparisonBody
-from dynamo_dap.protocol.forecasts import ForecastBody
-from dynamo_dap.protocol.saved_calls import RecordCallBody
+from dynamo_dap.protocol.requests.cache_entries import CachedFunction
+from dynamo_dap.protocol.requests.comparisons import ComparisonBody
+from dynamo_dap.protocol.requests.forecasts import ForecastBody
+from dynamo_dap.protocol.requests.saved_calls import RecordCallBody
 from dynamo_dap.records.report import JsonRecord
 
 PRINTED: dict[str, tuple[Any, str]] = {

@@ -35,7 +35,7 @@ from dynamo_dap.commands.recorded_program import (
 )
 from dynamo_dap.language_server.fixes.edits import Fix, edited
 from dynamo_dap.language_server.source_files import encoded_source
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE, LaunchDescription
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX

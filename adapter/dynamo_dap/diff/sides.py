@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.calls.folder import REPLAYING, is_saved_call
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
-from dynamo_dap.protocol.hashed_calls import SUFFIX as HASHED_SUFFIX
-from dynamo_dap.protocol.hashed_calls import HashedCall
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.protocol.requests.hashed_calls import SUFFIX as HASHED_SUFFIX
+from dynamo_dap.protocol.requests.hashed_calls import HashedCall
 from dynamo_dap.protocol.user_files import why_not_a_program
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record

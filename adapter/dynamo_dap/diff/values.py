@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from dynamo_dap.diff.model import Difference
-from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
+from dynamo_dap.protocol.requests.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
 from dynamo_dap.records.model import Place
 
 _LINE = re.compile(r"at line \d+")

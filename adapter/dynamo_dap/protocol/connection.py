@@ -16,8 +16,10 @@ from typing import Protocol
 
 import msgspec
 
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.framing import (
+from dynamo_dap.protocol.own_threads import own_thread
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.texts import LONGEST, shortened
+from dynamo_dap.protocol.wire.framing import (
     MAXIMUM_BODY_BYTES,
     MAXIMUM_UNAUTHENTICATED_BYTES,
     FrameParser,
@@ -25,7 +27,7 @@ from dynamo_dap.protocol.framing import (
     MessageTooLarge,
     frame,
 )
-from dynamo_dap.protocol.messages import (
+from dynamo_dap.protocol.wire.messages import (
     EMPTY,
     Envelope,
     ErrorBody,
@@ -39,9 +41,7 @@ from dynamo_dap.protocol.messages import (
     encode_body,
     parse,
 )
-from dynamo_dap.protocol.own_threads import own_thread
-from dynamo_dap.protocol.streams import ByteStream
-from dynamo_dap.protocol.texts import LONGEST, shortened
+from dynamo_dap.protocol.wire.streams import ByteStream
 
 OnResponse = Callable[[Response], None]
 

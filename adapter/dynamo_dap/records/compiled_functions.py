@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dynamo_dap.protocol.consent import visible
+from dynamo_dap.protocol.access.consent import visible
 from dynamo_dap.protocol.user_files import open_regular
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.inert_pickles import Inert, read_inert

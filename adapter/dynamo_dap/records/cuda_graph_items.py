@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dynamo_dap.protocol.cuda_graphs import (
+from dynamo_dap.protocol.requests.cuda_graphs import (
     ADVICE,
     FORWARD,
     OVERWRITTEN,

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.requests.ranks import Rank
 from dynamo_dap.records.model import (
     Attempt,
     Bucket,
@@ -97,7 +97,7 @@ class Started(_Event, tag="started"):
     rank: Rank | None = None
     """The rank of the process in a distributed job."""
     job: str | None = None
-    """The job's name, the same for all ranks that were started together, see ``protocol.ranks.job_in``."""
+    """The job's name, the same for all ranks that were started together, see ``protocol.requests.ranks.job_in``."""
     log: str | None = None
     """The torch trace log from which the record was read. Such a log has neither the command nor the end of the run."""
     signature: str | None = None

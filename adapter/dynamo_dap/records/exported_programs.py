@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.protocol.consent import visible
+from dynamo_dap.protocol.access.consent import visible
 from dynamo_dap.protocol.user_files import open_regular
 from dynamo_dap.records.file import UnreadableRecord
 

@@ -12,7 +12,7 @@ import shutil
 import time
 from pathlib import Path
 
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 
 SUFFIX = ".jsonl"
 TRACE_SUFFIX = ".trace"

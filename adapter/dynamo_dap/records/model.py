@@ -14,8 +14,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from dynamo_dap.protocol.cuda_graphs import CAUSES, OUTCOMES
-from dynamo_dap.protocol.sizes import SIZE_REASONS, SIZE_STATES
+from dynamo_dap.protocol.requests.cuda_graphs import CAUSES, OUTCOMES
+from dynamo_dap.protocol.requests.sizes import SIZE_REASONS, SIZE_STATES
 
 TRACING = "tracing"
 """The state of a compile that has not ended."""

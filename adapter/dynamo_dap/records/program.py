@@ -12,7 +12,7 @@ import sys
 
 import msgspec
 
-from dynamo_dap.protocol.contract import ENTRY, LAUNCH_VARIABLE, LaunchDescription
+from dynamo_dap.protocol.requests.contract import ENTRY, LAUNCH_VARIABLE, LaunchDescription
 from dynamo_dap.protocol.user_files import why_not_a_program
 
 UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynamo_dap.protocol.consent import visible
+from dynamo_dap.protocol.access.consent import visible
 from dynamo_dap.protocol.user_files import open_regular
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.model import Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dynamo_dap.protocol.signatures import is_signed, signature_of
+from dynamo_dap.protocol.access.signatures import is_signed, signature_of
 from dynamo_dap.records.events import Started
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dynamo_dap.protocol.sizes import STATIC, ZERO_ONE
+from dynamo_dap.protocol.requests.sizes import STATIC, ZERO_ONE
 from dynamo_dap.records.model import Compile, Place, Size, SizeReason
 
 _LISTED = 8

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.messages import Event, Request, Response
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.wire.messages import Event, Request, Response
 from dynamo_dap.server.ids import ALONE
 from dynamo_dap.server.loop_connection import LoopConnection
 

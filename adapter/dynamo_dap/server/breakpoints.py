@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dynamo_dap.protocol.contract import EAGER
-from dynamo_dap.protocol.messages import decode
-from dynamo_dap.protocol.types import Breakpoint, BreakpointEventBody, StoppedEventBody
+from dynamo_dap.protocol.requests.contract import EAGER
+from dynamo_dap.protocol.wire.messages import decode
+from dynamo_dap.protocol.wire.types import Breakpoint, BreakpointEventBody, StoppedEventBody
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.capabilities import EAGER_FILTERS
 from dynamo_dap.server.ids import ALONE

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     BACKEND_FAILURE,
     BACKWARD,
     COMPILE_TIME,
@@ -30,7 +30,7 @@ from dynamo_dap.protocol.contract import (
     SPECIALIZE,
     UNSUPPORTED,
 )
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.types import (
     BreakpointLocationsArguments,
     BreakpointMode,
     Capabilities,

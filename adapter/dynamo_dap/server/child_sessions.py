@@ -16,9 +16,14 @@ from collections.abc import Callable
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import RUNS_ON_EVENT, SESSION_BEGINS_EVENT, ChildOffer, Invitation, RunsOnEventBody
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
-from dynamo_dap.protocol.options import (
+from dynamo_dap.protocol.requests.contract import (
+    RUNS_ON_EVENT,
+    SESSION_BEGINS_EVENT,
+    ChildOffer,
+    Invitation,
+    RunsOnEventBody,
+)
+from dynamo_dap.protocol.requests.options import (
     TOGETHER,
     AttachArguments,
     ConnectTarget,
@@ -26,7 +31,8 @@ from dynamo_dap.protocol.options import (
     LaunchArguments,
     SessionOptions,
 )
-from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.requests.ranks import Rank
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.launching.listeners import AgentListener
 from dynamo_dap.server.loop_connection import LoopConnection

@@ -10,7 +10,7 @@ import logging
 import msgspec
 
 from dynamo_dap.protocol.connection import Receiver
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     COMPILES,
     COMPILES_CHANGED_EVENT,
     LOGGED_EVENT,
@@ -19,10 +19,10 @@ from dynamo_dap.protocol.contract import (
     VS_CODE,
     WHAT_IF_EVENT,
 )
-from dynamo_dap.protocol.messages import ErrorBody, ErrorMessage, Request, Response, decode, encode_body
-from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.protocol.texts import without_links
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.messages import ErrorBody, ErrorMessage, Request, Response, decode, encode_body
+from dynamo_dap.protocol.wire.streams import ByteStream
+from dynamo_dap.protocol.wire.types import (
     Capabilities,
     CapabilitiesEventBody,
     ExitedEventBody,

@@ -16,14 +16,20 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
-from dynamo_dap.protocol.authorization import NamedServer, Welcome
+from dynamo_dap.protocol.access.access_tokens import is_loopback, write_token_file
+from dynamo_dap.protocol.access.authorization import NamedServer, Welcome
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import CONNECT_VARIABLE, ErrorId, ProcessInformation
-from dynamo_dap.protocol.messages import decode
-from dynamo_dap.protocol.options import TOGETHER, AttachArguments, ConnectTarget, HandedOverTarget, ListenTarget
-from dynamo_dap.protocol.ranks import Rank
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.contract import CONNECT_VARIABLE, ErrorId, ProcessInformation
+from dynamo_dap.protocol.requests.options import (
+    TOGETHER,
+    AttachArguments,
+    ConnectTarget,
+    HandedOverTarget,
+    ListenTarget,
+)
+from dynamo_dap.protocol.requests.ranks import Rank
+from dynamo_dap.protocol.wire.messages import decode
+from dynamo_dap.protocol.wire.streams import SocketStream
 from dynamo_dap.server.child_sessions import start_session_of_program, texts_about_ranks
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_side import EagerSide

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     COMPILING_EVENT,
     ENDING_EVENT,
     IMPORTING_EVENT,
@@ -28,8 +28,7 @@ from dynamo_dap.protocol.contract import (
     ImportingEventBody,
     ProcessInformation,
 )
-from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.options import (
+from dynamo_dap.protocol.requests.options import (
     TOGETHER,
     AgentOptions,
     AttachArguments,
@@ -37,7 +36,8 @@ from dynamo_dap.protocol.options import (
     LaunchArguments,
     SessionOptions,
 )
-from dynamo_dap.protocol.types import ProcessEventBody
+from dynamo_dap.protocol.wire.messages import Event, decode
+from dynamo_dap.protocol.wire.types import ProcessEventBody
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoints import BreakpointMemory

@@ -19,11 +19,19 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import ENTRY, TENSOR, WATCHED, ErrorId, Invitation
-from dynamo_dap.protocol.messages import ErrorBody, ErrorMessage, Event, ProtocolError, Response, decode, encode_body
-from dynamo_dap.protocol.options import LaunchArguments, SessionOptions
+from dynamo_dap.protocol.requests.contract import ENTRY, TENSOR, WATCHED, ErrorId, Invitation
+from dynamo_dap.protocol.requests.options import LaunchArguments, SessionOptions
 from dynamo_dap.protocol.texts import shortened
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.messages import (
+    ErrorBody,
+    ErrorMessage,
+    Event,
+    ProtocolError,
+    Response,
+    decode,
+    encode_body,
+)
+from dynamo_dap.protocol.wire.types import (
     DataBreakpointInfoArguments,
     DataBreakpointInfoResponseBody,
     InitializeRequestArguments,

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from dynamo_dap.protocol.messages import encode_body
-from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.protocol.wire.messages import encode_body
+from dynamo_dap.protocol.wire.types import InitializeRequestArguments
 
 _LINES = frozenset({"line", "endLine"})
 _COLUMNS = frozenset({"column", "endColumn"})

@@ -12,9 +12,9 @@ import time
 
 import msgspec
 
-from dynamo_dap.protocol.contract import LOCALS_ALONG
-from dynamo_dap.protocol.messages import Response, decode, encode_body
-from dynamo_dap.protocol.types import Scope
+from dynamo_dap.protocol.requests.contract import LOCALS_ALONG
+from dynamo_dap.protocol.wire.messages import Response, decode, encode_body
+from dynamo_dap.protocol.wire.types import Scope
 
 _SECONDS = 0.1
 _LOOKS = frozenset({"exceptionInfo", "modules", "scopes", "source", "stackTrace", "threads", "variables"})

@@ -5,7 +5,7 @@ Raised on the event loop. The session sends it as a failure response.
 
 from __future__ import annotations
 
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.requests.contract import ErrorId
 
 
 class RequestRefused(Exception):

@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Sequence
 
 import msgspec
 
-from dynamo_dap.protocol.access_tokens import is_loopback
+from dynamo_dap.protocol.access.access_tokens import is_loopback
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.options import (
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.requests.options import (
     COMPILING_OPTIONS,
     AttachArguments,
     HandedOverTarget,
     LaunchArguments,
     SessionOptions,
 )
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.types import (
     Breakpoint,
     BreakpointEventBody,
     CancelArguments,

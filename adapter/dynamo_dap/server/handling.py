@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, SET_OPTION, ErrorId
-from dynamo_dap.protocol.messages import Request, decode
-from dynamo_dap.protocol.options import CONSOLE_PREFIX, SetOptionArguments
-from dynamo_dap.protocol.types import Capabilities, EvaluateArguments
+from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, SET_OPTION, ErrorId
+from dynamo_dap.protocol.requests.options import CONSOLE_PREFIX, SetOptionArguments
+from dynamo_dap.protocol.wire.messages import Request, decode
+from dynamo_dap.protocol.wire.types import Capabilities, EvaluateArguments
 from dynamo_dap.server.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.routing import Merge, Sharing

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dynamo_dap.protocol.messages import ProtocolError
+from dynamo_dap.protocol.wire.messages import ProtocolError
 
 _OWNED = frozenset(
     {

@@ -16,8 +16,8 @@ import msgspec
 
 from dynamo_dap.protocol.connection import Connection, OnResponse, Receiver, RequestFailed
 from dynamo_dap.protocol.log_file import loggable
-from dynamo_dap.protocol.messages import Event, Request, Response
-from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.wire.messages import Event, Request, Response
+from dynamo_dap.protocol.wire.streams import ByteStream
 
 _log = logging.getLogger(__name__)
 

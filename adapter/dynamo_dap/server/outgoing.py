@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from dynamo_dap.protocol.local_sockets import is_local_name, name_of
-from dynamo_dap.protocol.options import ConnectTarget
+from dynamo_dap.protocol.requests.options import ConnectTarget
+from dynamo_dap.protocol.wire.local_sockets import is_local_name, name_of
 
 
 async def connect_to(target: ConnectTarget) -> socket.socket:

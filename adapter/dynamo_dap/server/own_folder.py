@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
 from dynamo_dap.protocol.crash_cell import read_crash
+from dynamo_dap.protocol.requests.contract import CRASH_CELL_VARIABLE
 
 _PREFIX = "dynamo-dap-"
 _NAME = re.compile(_PREFIX + r"(\d+)-\w+")

@@ -9,8 +9,8 @@ import asyncio
 import itertools
 from dataclasses import dataclass
 
-from dynamo_dap.protocol.contract import COMPILING, CompilingEventBody
-from dynamo_dap.protocol.types import ProgressEndEventBody, ProgressStartEventBody, ProgressUpdateEventBody
+from dynamo_dap.protocol.requests.contract import COMPILING, CompilingEventBody
+from dynamo_dap.protocol.wire.types import ProgressEndEventBody, ProgressStartEventBody, ProgressUpdateEventBody
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.client import Client
 

@@ -13,9 +13,8 @@ import logging
 
 import msgspec
 
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
-from dynamo_dap.protocol.options import ConnectTarget
-from dynamo_dap.protocol.ranks import (
+from dynamo_dap.protocol.requests.options import ConnectTarget
+from dynamo_dap.protocol.requests.ranks import (
     PAUSE_RANK,
     PRINT_AT_RANK,
     RANK_REQUEST,
@@ -28,6 +27,7 @@ from dynamo_dap.protocol.ranks import (
     RankRequestBody,
     RankStoppedBody,
 )
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.server.launching.listeners import AgentListener
 from dynamo_dap.server.loop_connection import LoopConnection
 

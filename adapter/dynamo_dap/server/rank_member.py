@@ -15,10 +15,9 @@ from collections.abc import Callable
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import AUTHORIZE, WITHDRAW_PAUSE, introduction
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode, encode_body
-from dynamo_dap.protocol.options import ConnectTarget
-from dynamo_dap.protocol.ranks import (
+from dynamo_dap.protocol.requests.contract import AUTHORIZE, WITHDRAW_PAUSE, introduction
+from dynamo_dap.protocol.requests.options import ConnectTarget
+from dynamo_dap.protocol.requests.ranks import (
     PAUSE_RANK,
     PRINT_AT_RANK,
     RANK_REQUEST,
@@ -31,8 +30,9 @@ from dynamo_dap.protocol.ranks import (
     RankRequestBody,
     RankStoppedBody,
 )
-from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, Response, decode, encode_body
+from dynamo_dap.protocol.wire.streams import SocketStream
+from dynamo_dap.protocol.wire.types import (
     ContinuedEventBody,
     StackTraceResponseBody,
     ThreadsResponseBody,

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, GO_TO, TENSOR, TIMELINE, WITHDRAW_PAUSE, ErrorId
-from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
-from dynamo_dap.protocol.types import ExceptionInfoResponseBody
+from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, GO_TO, TENSOR, TIMELINE, WITHDRAW_PAUSE, ErrorId
+from dynamo_dap.protocol.wire.messages import Request, Response, decode, encode_body
+from dynamo_dap.protocol.wire.types import ExceptionInfoResponseBody
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.capabilities import EAGER_REQUESTS

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request
-from dynamo_dap.protocol.options import ConnectTarget
-from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.requests.options import ConnectTarget
 from dynamo_dap.protocol.texts import why_refused
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request
+from dynamo_dap.protocol.wire.streams import ByteStream
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.breakpoints import BreakpointMemory

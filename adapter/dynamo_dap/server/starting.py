@@ -11,9 +11,9 @@ import os
 import socket
 from dataclasses import dataclass
 
-from dynamo_dap.protocol.access_tokens import read_token_file, searched_places
+from dynamo_dap.protocol.access.access_tokens import read_token_file, searched_places
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     ACCESS_TOKEN_VARIABLE,
     AUTHORIZE,
     LAUNCH_VARIABLE,
@@ -21,8 +21,8 @@ from dynamo_dap.protocol.contract import (
     ErrorId,
     Invitation,
 )
-from dynamo_dap.protocol.options import AttachArguments, ConnectTarget, HandedOverTarget, ListenTarget
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.options import AttachArguments, ConnectTarget, HandedOverTarget, ListenTarget
+from dynamo_dap.protocol.wire.streams import SocketStream
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.connecting_programs import ConnectingPrograms
 from dynamo_dap.server.debuggee import Debuggee

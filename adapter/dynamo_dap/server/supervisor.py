@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dynamo_dap.protocol.connection import Connection
-    from dynamo_dap.protocol.messages import Event, Request
+    from dynamo_dap.protocol.wire.messages import Event, Request
 
 _TERMINAL = 0
 _IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTTOU)
@@ -102,9 +102,9 @@ def _wait(program: subprocess.Popen[bytes]) -> int:
 
 def _connect(job: dict[str, Any], orders: _Orders, introduced: dict[str, object]) -> Connection:
     from dynamo_dap.protocol.connection import Connection
-    from dynamo_dap.protocol.contract import AUTHORIZE
-    from dynamo_dap.protocol.local_sockets import connect_locally
-    from dynamo_dap.protocol.streams import SocketStream
+    from dynamo_dap.protocol.requests.contract import AUTHORIZE
+    from dynamo_dap.protocol.wire.local_sockets import connect_locally
+    from dynamo_dap.protocol.wire.streams import SocketStream
 
     host, _, port = job["address"].rpartition(":")
     connected = connect_locally(host, int(port), _ANSWER_TIMEOUT)

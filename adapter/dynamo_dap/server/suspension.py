@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.messages import Request
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.wire.messages import Request
 from dynamo_dap.server.errors import RequestRefused
 
 POLL_SECONDS = 2.0

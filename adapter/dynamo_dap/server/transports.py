@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE
-from dynamo_dap.protocol.streams import PipeStream, SocketStream
+from dynamo_dap.protocol.requests.contract import ACCESS_TOKEN_VARIABLE
+from dynamo_dap.protocol.wire.streams import PipeStream, SocketStream
 from dynamo_dap.server import handlers as _handlers  # noqa: F401 - registers the handlers
 from dynamo_dap.server.handling import serve
 from dynamo_dap.server.session import Access, Session

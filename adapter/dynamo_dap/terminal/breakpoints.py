@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dynamo_dap.protocol.contract import MissedBreakpoint
-from dynamo_dap.protocol.types import Breakpoint as Answer
-from dynamo_dap.protocol.types import DataBreakpoint, FunctionBreakpoint, SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import MissedBreakpoint
+from dynamo_dap.protocol.wire.types import Breakpoint as Answer
+from dynamo_dap.protocol.wire.types import DataBreakpoint, FunctionBreakpoint, SourceBreakpoint
 from dynamo_dap.terminal.client import Client
 
 

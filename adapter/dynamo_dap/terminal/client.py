@@ -17,13 +17,14 @@ from typing import IO, Protocol, TypeVar
 
 import msgspec
 
+from dynamo_dap.protocol.access.own_code import own_code
 from dynamo_dap.protocol.connection import Connection, RequestFailed
-from dynamo_dap.protocol.contract import TERMINAL
-from dynamo_dap.protocol.messages import Event, Request, Response, decode
-from dynamo_dap.protocol.own_code import own_code
-from dynamo_dap.protocol.streams import ByteStream, PipeStream
+from dynamo_dap.protocol.requests.contract import TERMINAL
 from dynamo_dap.protocol.texts import json_with_visible_controls, with_visible_controls
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.user_files import read_regular
+from dynamo_dap.protocol.wire.messages import Event, Request, Response, decode
+from dynamo_dap.protocol.wire.streams import ByteStream, PipeStream
+from dynamo_dap.protocol.wire.types import (
     Breakpoint,
     Capabilities,
     CompletionItem,
@@ -62,7 +63,6 @@ from dynamo_dap.protocol.types import (
     VariablesArguments,
     VariablesResponseBody,
 )
-from dynamo_dap.protocol.user_files import read_regular
 
 
 def introduction(*, runs_in_terminal: bool, shows_progress: bool) -> InitializeRequestArguments:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dynamo_dap.protocol.contract import LISTING_FORMS
-from dynamo_dap.protocol.types import Source
+from dynamo_dap.protocol.requests.contract import LISTING_FORMS
+from dynamo_dap.protocol.wire.types import Source
 from dynamo_dap.terminal.breakpoints import find_file
 from dynamo_dap.terminal.debugger import Debugger
 from dynamo_dap.terminal.functions_in_source import function_names, statement_lines

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import LISTING, MISSED_EVENT, ListingArguments, MissedEventBody
-from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.requests.contract import LISTING, MISSED_EVENT, ListingArguments, MissedEventBody
+from dynamo_dap.protocol.wire.messages import Event, decode
+from dynamo_dap.protocol.wire.types import (
     BreakpointEventBody,
     ContinuedEventBody,
     ExitedEventBody,

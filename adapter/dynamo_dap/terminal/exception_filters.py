@@ -6,7 +6,7 @@ Runs on the prompt's thread; lives as long as the ``Debugger``.
 from __future__ import annotations
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.types import StoppedEventBody
+from dynamo_dap.protocol.wire.types import StoppedEventBody
 from dynamo_dap.terminal.client import Client
 
 UNCAUGHT = "uncaught"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     LISTING_FORMS,
     PATCH,
     UNPATCH,
@@ -17,7 +17,7 @@ from dynamo_dap.protocol.contract import (
     UnpatchBody,
 )
 from dynamo_dap.protocol.texts import NOT_PYTHON
-from dynamo_dap.protocol.types import Source
+from dynamo_dap.protocol.wire.types import Source
 from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.command_table import Group, command, number
 from dynamo_dap.terminal.completion import complete_expression, complete_listing_form

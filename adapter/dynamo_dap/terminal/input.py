@@ -16,7 +16,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory
 
-from dynamo_dap.protocol.private_files import state_folder
+from dynamo_dap.protocol.access.private_files import state_folder
 
 PROMPT = "(dynamo) "
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 
-from dynamo_dap.protocol.messages import Request, decode
-from dynamo_dap.protocol.types import RunInTerminalRequestArguments, RunInTerminalResponseBody
+from dynamo_dap.protocol.wire.messages import Request, decode
+from dynamo_dap.protocol.wire.types import RunInTerminalRequestArguments, RunInTerminalResponseBody
 
 
 class OwnTerminal:

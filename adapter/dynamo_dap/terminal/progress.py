@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 
-from dynamo_dap.protocol.contract import COMPILING
-from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.types import ProgressStartEventBody, ProgressUpdateEventBody
+from dynamo_dap.protocol.requests.contract import COMPILING
+from dynamo_dap.protocol.wire.messages import Event, decode
+from dynamo_dap.protocol.wire.types import ProgressStartEventBody, ProgressUpdateEventBody
 from dynamo_dap.terminal.screen import Screen
 
 _FIRST_PAUSE = 5.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     GO_TO,
     KEEP,
     ORIGINS,
@@ -20,8 +20,8 @@ from dynamo_dap.protocol.contract import (
     TimelineBody,
     WhatIfBody,
 )
-from dynamo_dap.protocol.messages import decode
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.messages import decode
+from dynamo_dap.protocol.wire.types import (
     GotoTargetsArguments,
     GotoTargetsResponseBody,
     SetExpressionArguments,

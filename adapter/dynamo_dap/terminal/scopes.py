@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamo_dap.protocol.types import Scope, Variable
+from dynamo_dap.protocol.wire.types import Scope, Variable
 from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.debugger import Debugger
 

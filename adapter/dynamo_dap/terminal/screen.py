@@ -15,9 +15,9 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from dynamo_dap.protocol.contract import TimelineBody
+from dynamo_dap.protocol.requests.contract import TimelineBody
 from dynamo_dap.protocol.texts import PROGRAM_MARK, with_visible_controls
-from dynamo_dap.protocol.types import Scope, StackFrame, Thread, Variable
+from dynamo_dap.protocol.wire.types import Scope, StackFrame, Thread, Variable
 from dynamo_dap.terminal.breakpoints import Breakpoint, shown_path
 
 CONTEXT_LINES = 4

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from dynamo_dap.protocol.contract import TENSOR
-from dynamo_dap.protocol.tensor_requests import (
+from dynamo_dap.protocol.requests.contract import TENSOR
+from dynamo_dap.protocol.requests.tensor_requests import (
     ELEMENTS,
     STATISTICS,
     TensorArguments,

@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.sizes import FIXES_SCOPE, SIZES_ROW
-from dynamo_dap.protocol.types import EvaluateResponseBody
+from dynamo_dap.protocol.requests.sizes import FIXES_SCOPE, SIZES_ROW
+from dynamo_dap.protocol.wire.types import EvaluateResponseBody
 from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.command_table import Group, command, number
 from dynamo_dap.terminal.completion import complete_expression, complete_path

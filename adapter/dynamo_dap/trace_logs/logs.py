@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
-from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.requests.ranks import Rank
 from dynamo_dap.protocol.user_files import open_regular, read_source
 from dynamo_dap.records.events import VERSION, Record, SourceRead, Started
 from dynamo_dap.records.file import UnreadableRecord, read_record

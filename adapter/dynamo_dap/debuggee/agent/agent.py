@@ -47,9 +47,9 @@ from dynamo_dap.debuggee.agent.what_if import in_words, what_if_body
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.comparisons import ComparisonBody
+from dynamo_dap.protocol.requests.contract import (
     COMPILES_CHANGED_EVENT,
     COMPILING_EVENT,
     MISSED_EVENT,
@@ -58,8 +58,8 @@ from dynamo_dap.protocol.contract import (
     ErrorId,
     MissedEventBody,
 )
-from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.wire.types import (
     BreakpointEventBody,
     Capabilities,
     CapabilitiesEventBody,

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.bytecode.line_table import FunctionLines, LineTable, LineTableError, is_cell, line_table
 from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
-from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME, EAGER, LOWERING, RUN_TIME
-from dynamo_dap.protocol.options import AS_PYTHON, GENERATED, REPLAY, AgentOptions
+from dynamo_dap.protocol.requests.contract import BACKWARD, COMPILE_TIME, EAGER, LOWERING, RUN_TIME
+from dynamo_dap.protocol.requests.options import AS_PYTHON, GENERATED, REPLAY, AgentOptions
 
 _MAXIMUM_FILES_SEARCHED = 500
 

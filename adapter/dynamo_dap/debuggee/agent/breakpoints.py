@@ -30,9 +30,9 @@ from dynamo_dap.debuggee.bytecode.line_table import (
 )
 from dynamo_dap.debuggee.values.model import Watchable
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.contract import BREAKPOINT_MODES
-from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.requests.contract import BREAKPOINT_MODES
+from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.wire.types import (
     Breakpoint,
     DataBreakpoint,
     DataBreakpointInfoResponseBody,

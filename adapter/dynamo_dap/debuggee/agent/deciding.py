@@ -15,9 +15,9 @@ from dynamo_dap.debuggee.agent.conditions import LogMessage
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
-from dynamo_dap.protocol.contract import LOGGED_EVENT, LoggedEventBody
-from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import OutputEventBody, Source
+from dynamo_dap.protocol.requests.contract import LOGGED_EVENT, LoggedEventBody
+from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.wire.types import OutputEventBody, Source
 
 
 class ClientOutput(Protocol):

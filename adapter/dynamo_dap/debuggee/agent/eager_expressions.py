@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.python_values import present
 from dynamo_dap.debuggee.values.type_facts import kind_of, kinds_in
-from dynamo_dap.protocol.types import CompletionItem
+from dynamo_dap.protocol.wire.types import CompletionItem
 
 _NOTHING = Value("", children=None)
 

@@ -21,12 +21,12 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.cache_entries import EntriesBody
-from dynamo_dap.protocol.comparisons import ComparisonBody
-from dynamo_dap.protocol.contract import ErrorId, PatchArguments, PatchBody, UnpatchArguments, UnpatchBody
-from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.saved_calls import RecordCallBody
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.requests.cache_entries import EntriesBody
+from dynamo_dap.protocol.requests.comparisons import ComparisonBody
+from dynamo_dap.protocol.requests.contract import ErrorId, PatchArguments, PatchBody, UnpatchArguments, UnpatchBody
+from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.requests.saved_calls import RecordCallBody
+from dynamo_dap.protocol.wire.types import (
     Breakpoint,
     DisassembleArguments,
     DisassembleResponseBody,

@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.values.model import (
 )
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of
 from dynamo_dap.debuggee.values.triton_blocks import program_scope
-from dynamo_dap.protocol.types import CompletionItem
+from dynamo_dap.protocol.wire.types import CompletionItem
 
 
 @dataclass(frozen=True, slots=True)

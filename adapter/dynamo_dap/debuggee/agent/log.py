@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from dynamo_dap.debuggee.wrapping import patches
-from dynamo_dap.protocol.contract import LOG_VARIABLE
 from dynamo_dap.protocol.log_file import LogFileHandler
 from dynamo_dap.protocol.output_files import check_output
+from dynamo_dap.protocol.requests.contract import LOG_VARIABLE
 
 _logger = logging.getLogger("dynamo_dap.agent")
 _logger.propagate = False

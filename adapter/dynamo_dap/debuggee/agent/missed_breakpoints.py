@@ -13,8 +13,8 @@ from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import FunctionKey
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
-from dynamo_dap.protocol.contract import MissedBreakpoint
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import MissedBreakpoint
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 
 
 def missed(

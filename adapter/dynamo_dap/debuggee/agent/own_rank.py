@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Container
 
-from dynamo_dap.protocol.ranks import Rank, rank_in
+from dynamo_dap.protocol.requests.ranks import Rank, rank_in
 
 NAME = "rank"
 """The name for the rank in conditions, unless the program has a variable of that name."""

@@ -16,8 +16,8 @@ from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.messages import Request
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.wire.messages import Request
 
 
 class Reply:

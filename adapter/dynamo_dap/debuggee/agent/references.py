@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.values.model import Children, VirtualSource
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.requests.contract import ErrorId
 
 MAXIMUM_SOURCES = 500
 """Maximum number of sources with a key. Beyond it, the least recently used one is dropped."""

@@ -19,9 +19,9 @@ from dynamo_dap.debuggee.agent.requests import HANDLERS, AfterResponse, Answered
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, WriteRefused, text_of_raised
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.own_threads import own_thread
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, decode
 
 _SLOW = frozenset({"setBreakpoints", "setFunctionBreakpoints", "breakpointLocations"})
 """Requests that read and parse files. Other requests are served meanwhile."""

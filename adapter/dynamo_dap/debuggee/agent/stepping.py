@@ -15,8 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.values.model import Value
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.contract import TimelineBody
-from dynamo_dap.protocol.types import ExceptionDetails
+from dynamo_dap.protocol.requests.contract import TimelineBody
+from dynamo_dap.protocol.wire.types import ExceptionDetails
 
 
 class StepKind(Enum):

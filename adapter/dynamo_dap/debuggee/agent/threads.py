@@ -15,9 +15,9 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.torch_api.own_threads import is_torchs_own
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.own_threads import OWN_THREAD_PREFIX
-from dynamo_dap.protocol.types import Thread
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.wire.types import Thread
 
 
 class SharedThreadIds(Protocol):

@@ -28,7 +28,7 @@ from dynamo_dap.debuggee.torch_api.torch_settings import (
 )
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
-from dynamo_dap.protocol.options import (
+from dynamo_dap.protocol.requests.options import (
     CACHES,
     COMPILING_OPTIONS,
     DEFAULT_STANCE,
@@ -37,7 +37,7 @@ from dynamo_dap.protocol.options import (
     STANCES,
     CompilingOptions,
 )
-from dynamo_dap.protocol.types import OutputEventBody, Source
+from dynamo_dap.protocol.wire.types import OutputEventBody, Source
 
 _APPLIED_BEFORE_IMPORT = "cache"
 """The option that works without torch: it sets environment variables."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from dynamo_dap.debuggee.agent.engine import CompileReader, WhatIf
-from dynamo_dap.protocol.contract import WHAT_IF, WhatIfBody
+from dynamo_dap.protocol.requests.contract import WHAT_IF, WhatIfBody
 
 _MOST_LINES = 40
 """The most lines of a difference to print; an editor shows all lines."""

@@ -39,8 +39,8 @@ from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.trace.frames import TracedFunction
 from dynamo_dap.debuggee.trace.runs import Decision, ReplayRun, TracePoint, TraceProgress
 from dynamo_dap.debuggee.trace.runs import Visit as VisitKey
-from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
-from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
+from dynamo_dap.protocol.requests.contract import COMPILE_TIME, RUN_TIME
+from dynamo_dap.protocol.requests.options import AS_PYTHON, REPLAY
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 

@@ -39,9 +39,9 @@ from dynamo_dap.debuggee.trace.frames import TracedFunction
 from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, TracePoint, TraceProgress, TraceRun, current_run
 from dynamo_dap.debuggee.trace.stepping import Outcome, origin_of, outcome, passes_within_line
 from dynamo_dap.debuggee.trace.stop_texts import data_changed
-from dynamo_dap.protocol.contract import COMPILE_TIME
-from dynamo_dap.protocol.options import RealValues
-from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
+from dynamo_dap.protocol.requests.contract import COMPILE_TIME
+from dynamo_dap.protocol.requests.options import RealValues
+from dynamo_dap.protocol.wire.types import DisassembleArguments, DisassembleResponseBody
 
 
 class CompileTimeEngine:

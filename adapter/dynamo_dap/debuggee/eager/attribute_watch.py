@@ -37,7 +37,7 @@ from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.type_facts import dictionary_descriptor, instance_dictionary
 from dynamo_dap.debuggee.wrapping.patches import Patches
-from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
+from dynamo_dap.protocol.wire.types import DisassembleArguments, DisassembleResponseBody
 
 EAGER = "eager"
 _MISSING = object()

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.triton.argument_copies import KernelDifference
 from dynamo_dap.debuggee.triton.launches import Launch
 from dynamo_dap.debuggee.triton.real_launches import LaunchObserver, Observation, names_of
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
-from dynamo_dap.protocol.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
+from dynamo_dap.protocol.requests.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
 
 _FILTERS = (OUT_OF_BOUNDS, RACE, KERNEL_MISMATCH)
 _Place = tuple[str, range, str]

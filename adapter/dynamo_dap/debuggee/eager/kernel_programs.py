@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.triton.interpreter import Observer
 from dynamo_dap.debuggee.triton.launches import Launch, text_of_index
 from dynamo_dap.debuggee.triton.pointers import Outside
 from dynamo_dap.debuggee.values.model import text_of_raised
-from dynamo_dap.protocol.contract import EAGER, OUT_OF_BOUNDS, RACE
+from dynamo_dap.protocol.requests.contract import EAGER, OUT_OF_BOUNDS, RACE
 
 _INTERPRETERS_FILES = ("runtime/*.py", "language/core.py", "language/semantic.py", "language/math.py", "*.py")
 """Patterns of Triton's own files, in which no step ends."""

@@ -50,8 +50,8 @@ from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.debuggee.values.triton_blocks import program_scope
 from dynamo_dap.debuggee.values.type_facts import module_of
-from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU, WATCHED
-from dynamo_dap.protocol.tensor_requests import TensorArguments, TensorBody
+from dynamo_dap.protocol.requests.contract import TENSOR, VARIABLE_MENU, WATCHED
+from dynamo_dap.protocol.requests.tensor_requests import TensorArguments, TensorBody
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types that debugpy shows: it can show more of a long string, and integers in hexadecimal."""

@@ -20,7 +20,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.frames import GLOBALS_FILE
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
-from dynamo_dap.protocol.local_sockets import connect_locally, is_local_name
+from dynamo_dap.protocol.wire.local_sockets import connect_locally, is_local_name
 
 _SETTINGS = {
     # On Python 3.10, pydevd would replace the frame evaluation hook, which Dynamo uses.

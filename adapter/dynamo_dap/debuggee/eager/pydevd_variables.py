@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.eager import pydevd_objects, slow_rows
 from dynamo_dap.debuggee.values.type_facts import qualified_name_of
-from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR, WATCHED
+from dynamo_dap.protocol.requests.contract import LOCALS_ALONG, TENSOR, WATCHED
 
 _MOST_LOCALS_ALONG = 100
 """The maximum number of local variables that are sent with the scopes: of more, a client may want only a page."""

@@ -9,7 +9,7 @@ from types import FrameType
 
 from dynamo_dap.debuggee.agent.breakpoints import CHANGED, WatchedVariable, can_be_watched
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of, user_function_of
-from dynamo_dap.protocol.types import DataBreakpointInfoResponseBody
+from dynamo_dap.protocol.wire.types import DataBreakpointInfoResponseBody
 
 
 def watched_expression(frame: FrameType | None, expression: str | None) -> DataBreakpointInfoResponseBody:

@@ -31,8 +31,8 @@ from dynamo_dap.debuggee.generated.listing import Group
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
-from dynamo_dap.protocol.contract import LISTING_FORMS, RUN_TIME
-from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
+from dynamo_dap.protocol.requests.contract import LISTING_FORMS, RUN_TIME
+from dynamo_dap.protocol.wire.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
 
 _ByIndex = Mapping[int, tuple[LineBreakpoint, ...]]
 

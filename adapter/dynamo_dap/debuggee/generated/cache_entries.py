@@ -36,7 +36,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_funct
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import live_entries, user_function_of
 from dynamo_dap.debuggee.torch_api.compiles.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.protocol.cache_entries import (
+from dynamo_dap.protocol.requests.cache_entries import (
     CachedFunction,
     CacheEntry,
     EntriesBody,

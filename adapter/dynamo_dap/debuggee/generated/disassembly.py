@@ -14,7 +14,12 @@ from dynamo_dap.debuggee.generated.known_code import (
     GeneratedCodes,
     parsed_address,
 )
-from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source
+from dynamo_dap.protocol.wire.types import (
+    DisassembleArguments,
+    DisassembledInstruction,
+    DisassembleResponseBody,
+    Source,
+)
 
 MAXIMUM_COUNT = 10_000
 _UNIT = 2

@@ -40,13 +40,13 @@ from dynamo_dap.debuggee.torch_api.code_objects.generated_code import (
 )
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecorder, Statement
 from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     GENERATED_CODE,
     LISTING_FORMS,
     RUN_TIME,
     ErrorId,
 )
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.wire.types import (
     Breakpoint,
     DisassembleArguments,
     DisassembleResponseBody,

@@ -34,8 +34,8 @@ from dynamo_dap.debuggee.values.model import (
     Variable,
     VirtualSource,
 )
-from dynamo_dap.protocol.contract import INSTRUCTIONS, STATEMENTS
-from dynamo_dap.protocol.types import CompletionItem
+from dynamo_dap.protocol.requests.contract import INSTRUCTIONS, STATEMENTS
+from dynamo_dap.protocol.wire.types import CompletionItem
 
 _OF_LISTING = re.compile(r"__listing__\[(\d+)\]")
 

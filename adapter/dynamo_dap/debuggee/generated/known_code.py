@@ -38,7 +38,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.generated_code import (
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecord, CompileRecorder, lines_computed
 from dynamo_dap.debuggee.values.model import ScopeOfFrame
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
-from dynamo_dap.protocol.contract import STATEMENTS, ErrorId
+from dynamo_dap.protocol.requests.contract import STATEMENTS, ErrorId
 
 ADDRESS_SHIFT = 24
 """An address is ``(number + 1) << ADDRESS_SHIFT | offset``: each code object has 16 MB of addresses."""

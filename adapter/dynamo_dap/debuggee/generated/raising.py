@@ -14,7 +14,7 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import VALUE_STACK, value_stack
-from dynamo_dap.protocol.types import ExceptionDetails
+from dynamo_dap.protocol.wire.types import ExceptionDetails
 
 _LOOP_INSTRUCTIONS = frozenset({"FOR_ITER", "SEND", "YIELD_FROM"})
 _RERAISES = frozenset({"RERAISE", "CLEANUP_THROW", "END_ASYNC_FOR"})

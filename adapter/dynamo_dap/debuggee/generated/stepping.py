@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.agent.stepping import Step, StepKind, TracedOrigin
 from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import live_entries
-from dynamo_dap.protocol.contract import INSTRUCTIONS
+from dynamo_dap.protocol.requests.contract import INSTRUCTIONS
 
 
 @dataclass(eq=False, slots=True)

@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.torch_api.traced.data_dependence import node_of_symbol
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     BECAME_NAN,
     GUARDED_AT,
     MADE,

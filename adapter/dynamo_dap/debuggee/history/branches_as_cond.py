@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 
 from dynamo_dap.debuggee.history.changed_traces import CannotChange
-from dynamo_dap.protocol.branches import Branch, branch_of
+from dynamo_dap.protocol.requests.branches import Branch, branch_of
 from dynamo_dap.protocol.texts import NOT_PYTHON
 
 _UNKNOWN = "the source of the function is not known"

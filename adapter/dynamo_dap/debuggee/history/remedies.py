@@ -62,7 +62,7 @@ from dynamo_dap.debuggee.trace.runs import (
 )
 from dynamo_dap.debuggee.trace.user_frames import user_frame
 from dynamo_dap.debuggee.values.model import Deferred, Location, ScopeOfFrame, Value, Variable
-from dynamo_dap.protocol.sizes import FIXES_SCOPE
+from dynamo_dap.protocol.requests.sizes import FIXES_SCOPE
 
 _FURTHER = 4
 """The maximum number of further checks that are tried with a fix."""

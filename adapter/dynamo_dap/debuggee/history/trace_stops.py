@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, TracePoint, current
 from dynamo_dap.debuggee.trace.stepping import ends_at, origin_of
 from dynamo_dap.debuggee.trace.stop_texts import explain, headline, headline_in_history
 from dynamo_dap.debuggee.values.model import ScopeOfFrame
-from dynamo_dap.protocol.contract import COMPILE_TIME
+from dynamo_dap.protocol.requests.contract import COMPILE_TIME
 
 
 class TraceStops:

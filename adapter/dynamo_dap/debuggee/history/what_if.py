@@ -48,7 +48,7 @@ from dynamo_dap.debuggee.trace.runs import (
 )
 from dynamo_dap.debuggee.trace.stepping import Origin
 from dynamo_dap.debuggee.values.model import Value
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.requests.contract import ErrorId
 from dynamo_dap.protocol.texts import named_first_line_of
 
 

@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, answering, calling_frame
-from dynamo_dap.protocol.bisection import BisectedBody, BisectedItem, BisectedPlace
+from dynamo_dap.protocol.requests.bisection import BisectedBody, BisectedItem, BisectedPlace
 
 _BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
 _DISABLE = "torch._inductor.compiler_bisector:CompilerBisector.disable_subsystem"

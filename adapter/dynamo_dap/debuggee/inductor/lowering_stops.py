@@ -25,8 +25,8 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.values.families import present
 from dynamo_dap.debuggee.values.model import Fixed, ScopeOfFrame, Value, Variable
-from dynamo_dap.protocol.contract import COMPILE_TIME, LOWERING
-from dynamo_dap.protocol.types import CompletionItem
+from dynamo_dap.protocol.requests.contract import COMPILE_TIME, LOWERING
+from dynamo_dap.protocol.wire.types import CompletionItem
 
 _Line = tuple[str, int, str]
 """File, line and function."""

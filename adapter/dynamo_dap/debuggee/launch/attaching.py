@@ -12,8 +12,8 @@ from dynamo_dap.debuggee.launch.connecting import connect_from_environment, conn
 from dynamo_dap.debuggee.launch.listening import is_listening, listen_for
 from dynamo_dap.debuggee.launch.process_agent import known_agent, process_agent, session_entries
 from dynamo_dap.debuggee.launch.stops import stop_at
-from dynamo_dap.protocol.access_tokens import read_token_file, searched_places
-from dynamo_dap.protocol.authorization import NamedServer
+from dynamo_dap.protocol.access.access_tokens import read_token_file, searched_places
+from dynamo_dap.protocol.access.authorization import NamedServer
 
 
 def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]:

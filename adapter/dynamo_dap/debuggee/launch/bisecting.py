@@ -12,7 +12,7 @@ import msgspec
 
 from dynamo_dap.debuggee.inductor.bisecting import BisectedRun
 from dynamo_dap.debuggee.launch.program import Program, run
-from dynamo_dap.protocol.bisection import BisectionRun
+from dynamo_dap.protocol.requests.bisection import BisectionRun
 
 
 def run_bisected(program: Program, asked: BisectionRun) -> None:

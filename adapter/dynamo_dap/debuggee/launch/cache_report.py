@@ -26,8 +26,8 @@ from dynamo_dap.debuggee.torch_api.code_objects.generated_code import NOTIFICATI
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import CompileRecorder
 from dynamo_dap.debuggee.torch_api.import_hooks import is_dynamo_imported, when_dynamo_is_imported
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.cache_entries import EntriesBody, EntryGraph, EntryMiss
-from dynamo_dap.protocol.contract import STATEMENTS
+from dynamo_dap.protocol.requests.cache_entries import EntriesBody, EntryGraph, EntryMiss
+from dynamo_dap.protocol.requests.contract import STATEMENTS
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
 from dynamo_dap.records.raced_compiles import accepts_now

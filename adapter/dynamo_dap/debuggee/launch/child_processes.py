@@ -33,7 +33,7 @@ from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
 from dynamo_dap.protocol.connection import Connection, RequestFailed
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     AUTHORIZE,
     ENTRY,
     RUNS_ON_EVENT,
@@ -43,11 +43,11 @@ from dynamo_dap.protocol.contract import (
     RunsOnEventBody,
     introduction,
 )
-from dynamo_dap.protocol.local_sockets import connect_locally
-from dynamo_dap.protocol.messages import Event, Request
-from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.ranks import Rank, invitation_text
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.requests.ranks import Rank, invitation_text
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.messages import Event, Request
+from dynamo_dap.protocol.wire.streams import SocketStream
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from dynamo_dap.debuggee.launch.process_agent import known_agent, note_server, p
 from dynamo_dap.debuggee.launch.rank_output import divert
 from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls
 from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
-from dynamo_dap.protocol.authorization import NamedServer, Welcome, keep_alive
+from dynamo_dap.protocol.access.authorization import NamedServer, Welcome, keep_alive
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import AUTHORIZE, CONNECT_VARIABLE, introduction
-from dynamo_dap.protocol.local_sockets import connect_locally
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode
-from dynamo_dap.protocol.ranks import rank_in, scheduled_rank_in
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.contract import AUTHORIZE, CONNECT_VARIABLE, introduction
+from dynamo_dap.protocol.requests.ranks import rank_in, scheduled_rank_in
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, Response, decode
+from dynamo_dap.protocol.wire.streams import SocketStream
 
 _SECONDS = 20.0
 _POLL_SECONDS = 0.05

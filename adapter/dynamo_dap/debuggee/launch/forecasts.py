@@ -47,7 +47,7 @@ from dynamo_dap.debuggee.torch_api.declarations import (
     varying,
 )
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.protocol.forecasts import (
+from dynamo_dap.protocol.requests.forecasts import (
     DeclaredFunction,
     ForecastBody,
     ForecastRun,

@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
-from dynamo_dap.protocol.contract import ENDING_EVENT
+from dynamo_dap.protocol.requests.contract import ENDING_EVENT
 
 _BREAKING = frozenset({"threading", "_thread", "thread", "socket", "queue", "select", "time"})
 """Modules whose original functions the debugger's threads need."""

@@ -44,7 +44,7 @@ from dynamo_dap.debuggee.torch_api.import_hooks import (
 from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
 from dynamo_dap.profile.files import BEGUN
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     AUTHORIZE,
     ENDING_EVENT,
     IMPORTING_EVENT,
@@ -53,11 +53,11 @@ from dynamo_dap.protocol.contract import (
     LaunchDescription,
     introduction,
 )
-from dynamo_dap.protocol.forecasts import ForecastRun
-from dynamo_dap.protocol.hashed_calls import SUFFIX as HASHED_SUFFIX
-from dynamo_dap.protocol.local_sockets import connect_locally
-from dynamo_dap.protocol.ranks import read_invitation_text
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.forecasts import ForecastRun
+from dynamo_dap.protocol.requests.hashed_calls import SUFFIX as HASHED_SUFFIX
+from dynamo_dap.protocol.requests.ranks import read_invitation_text
+from dynamo_dap.protocol.wire.local_sockets import connect_locally
+from dynamo_dap.protocol.wire.streams import SocketStream
 
 _CONNECT_SECONDS = 20.0
 

@@ -21,13 +21,13 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.own_rank import own_rank
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
+from dynamo_dap.protocol.access.access_tokens import is_loopback, write_token_file
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId, ProcessInformation
-from dynamo_dap.protocol.local_sockets import address_of, listen_locally
-from dynamo_dap.protocol.messages import ProtocolError, Request, decode
 from dynamo_dap.protocol.own_threads import own_thread
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.contract import AUTHORIZE, AuthorizeArguments, ErrorId, ProcessInformation
+from dynamo_dap.protocol.wire.local_sockets import address_of, listen_locally
+from dynamo_dap.protocol.wire.messages import ProtocolError, Request, decode
+from dynamo_dap.protocol.wire.streams import SocketStream
 
 _PATIENCE = 10.0
 """Seconds for a new connection to show the token."""

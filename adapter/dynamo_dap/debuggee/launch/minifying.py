@@ -14,7 +14,7 @@ import msgspec
 
 from dynamo_dap.debuggee.launch.program import Program, run
 from dynamo_dap.debuggee.torch_api.compiles.minifying import MinifyingProcess
-from dynamo_dap.protocol.minifying import OUTCOME, MinifiedBody, MinifyingRun
+from dynamo_dap.protocol.requests.minifying import OUTCOME, MinifiedBody, MinifyingRun
 
 
 def run_minifying(program: Program, asked: MinifyingRun) -> None:

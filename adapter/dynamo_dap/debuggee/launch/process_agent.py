@@ -19,9 +19,9 @@ from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook, pause_eage
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, when_imported
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import reporters
-from dynamo_dap.protocol.authorization import NamedServer, show_token
-from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
-from dynamo_dap.protocol.options import INTERPRET, AgentOptions
+from dynamo_dap.protocol.access.authorization import NamedServer, show_token
+from dynamo_dap.protocol.requests.contract import CRASH_CELL_VARIABLE
+from dynamo_dap.protocol.requests.options import INTERPRET, AgentOptions
 
 _TRITON = "triton"
 

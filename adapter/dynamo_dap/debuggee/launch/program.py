@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dynamo_dap.debuggee.torch_api.code_objects.generated_names import users_path
-from dynamo_dap.protocol.contract import ENTRY
+from dynamo_dap.protocol.requests.contract import ENTRY
 
 CODE_FILENAME = "<string>"
 

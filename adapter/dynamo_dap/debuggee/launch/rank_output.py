@@ -14,8 +14,8 @@ import re
 import sys
 from collections.abc import Callable
 
-from dynamo_dap.protocol.options import OWN_CONSOLE, OWN_TERMINAL, PLAIN
-from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.requests.options import OWN_CONSOLE, OWN_TERMINAL, PLAIN
+from dynamo_dap.protocol.requests.ranks import Rank
 
 _PIECES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.launch.child_command import Argument, debugged_command,
 from dynamo_dap.debuggee.launch.child_processes import invite_workers
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
-from dynamo_dap.protocol.contract import ENTRY, LaunchDescription, RecordedRun
+from dynamo_dap.protocol.requests.contract import ENTRY, LaunchDescription, RecordedRun
 from dynamo_dap.records.folders import RUN_SUFFIX, SUFFIX, new_name, records_folder
 
 _run: RecordedRun | None = None

@@ -29,8 +29,8 @@ from dynamo_dap.debuggee.wrapping.patches import reporters
 from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
 from dynamo_dap.explore.file import StagesWriter, remove_old_stages
 from dynamo_dap.explore.model import Document, Explored
-from dynamo_dap.protocol.contract import CHECK_VARIABLE
-from dynamo_dap.protocol.ranks import job_in
+from dynamo_dap.protocol.requests.contract import CHECK_VARIABLE
+from dynamo_dap.protocol.requests.ranks import job_in
 from dynamo_dap.records.events import VERSION, Ended, Event, Record, Started
 from dynamo_dap.records.file import RecordWriter
 from dynamo_dap.records.folders import SUFFIX, new_name, records_folder, remove_old_records

@@ -10,7 +10,7 @@ from dynamo_dap.debuggee.generated.known_code import BadAddress, CodeGone, Gener
 from dynamo_dap.debuggee.patching.assembling import PatchRefused
 from dynamo_dap.debuggee.patching.patches import patch, revert, revert_all, runs_next
 from dynamo_dap.debuggee.patching.scope import instruction_scope
-from dynamo_dap.protocol.contract import ErrorId, PatchArguments, PatchBody, UnpatchArguments, UnpatchBody
+from dynamo_dap.protocol.requests.contract import ErrorId, PatchArguments, PatchBody, UnpatchArguments, UnpatchBody
 
 
 class Patcher:

@@ -11,7 +11,7 @@ from dynamo_dap.debuggee.agent.engine import NoSuchCompile
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.explore.model import Document, Explored, Part
-from dynamo_dap.protocol.types import Source
+from dynamo_dap.protocol.wire.types import Source
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Graph, Guard, Node, Place, StackLine
 from dynamo_dap.records.texts import readable_graph

@@ -47,7 +47,7 @@ from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place as Torc
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import expected_and_actual_texts
-from dynamo_dap.protocol.sizes import SPECIALIZATION
+from dynamo_dap.protocol.requests.sizes import SPECIALIZATION
 from dynamo_dap.protocol.texts import in_user_terms
 from dynamo_dap.records.model import (
     Bucket,

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.agent.engine import CannotSaveCall
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
-from dynamo_dap.protocol.saved_calls import LostValue, RecordCallBody, RecordingEnded, RecordingRun
+from dynamo_dap.protocol.requests.saved_calls import LostValue, RecordCallBody, RecordingEnded, RecordingRun
 
 _FOLDER = "saved-calls"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 
-from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.requests.ranks import Rank
 
 _MODULE = "torch.multiprocessing.spawn"
 

@@ -78,7 +78,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
 from dynamo_dap.debuggee.trace.user_frames import user_frame
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     BACKEND_FAILURE,
     CUDA_GRAPH,
     GRAPH_BREAK,
@@ -88,7 +88,7 @@ from dynamo_dap.protocol.contract import (
     SPECIALIZE,
     UNSUPPORTED,
 )
-from dynamo_dap.protocol.cuda_graphs import FORWARD, RECORDED
+from dynamo_dap.protocol.requests.cuda_graphs import FORWARD, RECORDED
 
 EVENTS = {
     GRAPH_BREAK: (CompileObserver.graph_broke, CompileObserver.trace_failed, CompileObserver.compile_ended),

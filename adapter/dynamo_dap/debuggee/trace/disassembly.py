@@ -17,7 +17,12 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_functio
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame, TracedInstruction
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import preview
-from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source
+from dynamo_dap.protocol.wire.types import (
+    DisassembleArguments,
+    DisassembledInstruction,
+    DisassembleResponseBody,
+    Source,
+)
 
 _BASE = 1 << 48
 """Far above the addresses of generated code, so that an address identifies its kind."""

@@ -45,7 +45,7 @@ from dynamo_dap.debuggee.values.model import (
 )
 from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.python_values import expected_and_actual_texts, present
-from dynamo_dap.protocol.types import CompletionItem
+from dynamo_dap.protocol.wire.types import CompletionItem
 
 
 class TracedFunction(Frame):

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.values.type_facts import (
     kinds_in,
     kinds_of_members,
 )
-from dynamo_dap.protocol.types import CompletionItem
+from dynamo_dap.protocol.wire.types import CompletionItem
 
 _PATH = re.compile(r"(?P<owner>[A-Za-z_][\w.\[\]'\"-]*\.)?(?P<prefix>\w*)$")
 _MOST = 500

@@ -34,7 +34,7 @@ from dynamo_dap.debuggee.torch_api.traced.translator import (
     frame_below_trace,
 )
 from dynamo_dap.debuggee.trace.code_facts import CodeFacts
-from dynamo_dap.protocol.contract import COMPILE_TIME
+from dynamo_dap.protocol.requests.contract import COMPILE_TIME
 
 Visit = tuple[int, int, int]
 """A breakpoint reached at an instruction: breakpoint id, ``id`` of the code object, instruction index."""

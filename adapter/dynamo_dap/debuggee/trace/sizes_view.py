@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import NumberForm, TensorForm
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.values.model import Deferred, Fixed, Location, Value, Variable
-from dynamo_dap.protocol.sizes import SIZES_ROW
+from dynamo_dap.protocol.requests.sizes import SIZES_ROW
 
 
 def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable]:

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.runs import TracePoint, current_run
-from dynamo_dap.protocol.contract import RUN_TIME
+from dynamo_dap.protocol.requests.contract import RUN_TIME
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity, res
 from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import expected_and_actual_texts
-from dynamo_dap.protocol.cuda_graphs import ADVICE, OVERWRITTEN, PARTIAL, RERECORDED, SKIPPED
-from dynamo_dap.protocol.types import ExceptionDetails
+from dynamo_dap.protocol.requests.cuda_graphs import ADVICE, OVERWRITTEN, PARTIAL, RERECORDED, SKIPPED
+from dynamo_dap.protocol.wire.types import ExceptionDetails
 
 _MAXIMUM_LENGTH = 4000
 _MAXIMUM_REASON = 120

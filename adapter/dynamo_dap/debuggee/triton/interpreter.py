@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.triton.accesses import Access, Order
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument, Launch
 from dynamo_dap.debuggee.triton.pointers import Outside, outside
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakValueDictionary
-from dynamo_dap.protocol.contract import TRITON_INTERPRET_VARIABLE
+from dynamo_dap.protocol.requests.contract import TRITON_INTERPRET_VARIABLE
 
 _INTERPRETER = "triton.runtime.interpreter"
 _AUTOTUNER = "triton.runtime.autotuner"

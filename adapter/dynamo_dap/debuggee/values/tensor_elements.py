@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensor_search import condition
 from dynamo_dap.debuggee.values.tensors import number_text
-from dynamo_dap.protocol.tensor_requests import TensorArguments
+from dynamo_dap.protocol.requests.tensor_requests import TensorArguments
 
 _MOST_ELEMENTS = 10_000
 """The most elements of one page."""

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.values.tensor_elements import elements, selected
 from dynamo_dap.debuggee.values.tensor_search import search
 from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
 from dynamo_dap.debuggee.values.type_facts import name_of
-from dynamo_dap.protocol.tensor_requests import (
+from dynamo_dap.protocol.requests.tensor_requests import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     ELEMENTS,

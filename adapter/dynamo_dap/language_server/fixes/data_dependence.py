@@ -26,7 +26,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
-from dynamo_dap.protocol.branches import BRANCH_ON_TENSOR, branch_of
+from dynamo_dap.protocol.requests.branches import BRANCH_ON_TENSOR, branch_of
 from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import GraphBreak
 

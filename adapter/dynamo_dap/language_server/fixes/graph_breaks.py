@@ -27,7 +27,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
-from dynamo_dap.protocol.branches import CAPTURING_SETTINGS
+from dynamo_dap.protocol.requests.branches import CAPTURING_SETTINGS
 from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import Compile, Graph, GraphBreak, Node
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dynamo_dap.protocol.options import HandedOverTarget
+from dynamo_dap.protocol.requests.options import HandedOverTarget
 from dynamo_dap.server.launching.program_listener import IncomingProgram, ProgramListener
 from dynamo_dap.server.own_folder import make_folder_for_sockets
 from dynamo_dap.server.unauthenticated import connections_to

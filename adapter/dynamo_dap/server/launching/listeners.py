@@ -17,10 +17,10 @@ from typing import ClassVar
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId, Invitation
-from dynamo_dap.protocol.local_sockets import address_of, listen_locally
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.requests.contract import AUTHORIZE, AuthorizeArguments, ErrorId, Invitation
+from dynamo_dap.protocol.wire.local_sockets import address_of, listen_locally
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.wire.streams import SocketStream
 from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
 from dynamo_dap.server.unauthenticated import UnauthenticatedConnections, connections_to
 

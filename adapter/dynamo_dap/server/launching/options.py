@@ -1,6 +1,6 @@
 """Checks the arguments of ``launch`` and ``attach``: reports wrong values and unknown names.
 
-Pure functions, used on the loop. The options themselves are in ``protocol.options``.
+Pure functions, used on the loop. The options themselves are in ``protocol.requests.options``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import msgspec
 
-from dynamo_dap.protocol.access_tokens import is_loopback
-from dynamo_dap.protocol.contract import ErrorId, Invitation
-from dynamo_dap.protocol.messages import ProtocolError, decode
-from dynamo_dap.protocol.options import (
+from dynamo_dap.protocol.access.access_tokens import is_loopback
+from dynamo_dap.protocol.requests.contract import ErrorId, Invitation
+from dynamo_dap.protocol.requests.options import (
     CACHES,
     CONSOLES,
     LISTINGS,
@@ -34,6 +33,7 @@ from dynamo_dap.protocol.options import (
     ListenTarget,
     SessionOptions,
 )
+from dynamo_dap.protocol.wire.messages import ProtocolError, decode
 from dynamo_dap.server.errors import StartRefused
 
 O = TypeVar("O", bound=SessionOptions)  # noqa: E741 - a type variable

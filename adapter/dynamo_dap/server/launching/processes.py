@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.requests.contract import ErrorId
 from dynamo_dap.protocol.texts import why_refused
 from dynamo_dap.server.errors import StartRefused
 

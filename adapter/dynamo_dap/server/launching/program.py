@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.contract import ENTRY, ErrorId, Invitation, LaunchDescription
-from dynamo_dap.protocol.options import LaunchArguments
+from dynamo_dap.protocol.requests.contract import ENTRY, ErrorId, Invitation, LaunchDescription
+from dynamo_dap.protocol.requests.options import LaunchArguments
 from dynamo_dap.protocol.user_files import read_regular, why_not_a_program
 from dynamo_dap.records.folders import TRACE_VARIABLE, trace_folder
 from dynamo_dap.server.errors import StartRefused

@@ -14,9 +14,9 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 
-from dynamo_dap.protocol.authorization import FirstMessage, acceptance, keep_alive, refusal
-from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments
-from dynamo_dap.protocol.messages import ProtocolError, Request, decode, parse
+from dynamo_dap.protocol.access.authorization import FirstMessage, acceptance, keep_alive, refusal
+from dynamo_dap.protocol.requests.contract import AUTHORIZE, AuthorizeArguments
+from dynamo_dap.protocol.wire.messages import ProtocolError, Request, decode, parse
 from dynamo_dap.server.launching.listeners import Listener
 
 _log = logging.getLogger(__name__)

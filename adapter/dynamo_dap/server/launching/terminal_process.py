@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import ErrorId, TerminalStarted
-from dynamo_dap.protocol.messages import Event, Request, decode
-from dynamo_dap.protocol.types import ExitedEventBody, RunInTerminalRequestArguments
+from dynamo_dap.protocol.requests.contract import ErrorId, TerminalStarted
+from dynamo_dap.protocol.wire.messages import Event, Request, decode
+from dynamo_dap.protocol.wire.types import ExitedEventBody, RunInTerminalRequestArguments
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching.listeners import AgentListener

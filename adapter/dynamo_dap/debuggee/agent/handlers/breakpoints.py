@@ -17,8 +17,8 @@ from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles, handles_while_held
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.contract import EXCEPTION_FILTERS, ErrorId
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.requests.contract import EXCEPTION_FILTERS, ErrorId
+from dynamo_dap.protocol.wire.types import (
     Breakpoint,
     BreakpointLocation,
     BreakpointLocationsArguments,

@@ -28,9 +28,9 @@ from dynamo_dap.debuggee.agent.requests import AfterResponse, NoArguments, handl
 from dynamo_dap.debuggee.agent.torch_options import BadOption
 from dynamo_dap.debuggee.agent.what_if import what_if_body
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.protocol.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
-from dynamo_dap.protocol.comparisons import ComparisonBody
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
+from dynamo_dap.protocol.requests.comparisons import ComparisonBody
+from dynamo_dap.protocol.requests.contract import (
     COMPARISON,
     COMPILES,
     COMPILES_CHANGED_EVENT,
@@ -57,9 +57,9 @@ from dynamo_dap.protocol.contract import (
     UnpatchArguments,
     WhatIfBody,
 )
-from dynamo_dap.protocol.options import SetOptionArguments, SetOptionBody, option_in_text
-from dynamo_dap.protocol.saved_calls import RecordCallArguments, RecordCallBody
-from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody, InvalidatedEventBody
+from dynamo_dap.protocol.requests.options import SetOptionArguments, SetOptionBody, option_in_text
+from dynamo_dap.protocol.requests.saved_calls import RecordCallArguments, RecordCallBody
+from dynamo_dap.protocol.wire.types import DisassembleArguments, DisassembleResponseBody, InvalidatedEventBody
 
 
 def _needed_reader(agent: Agent) -> CompileReader:

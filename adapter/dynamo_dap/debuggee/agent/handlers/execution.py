@@ -11,7 +11,7 @@ from dynamo_dap.debuggee.agent.handlers.variables import changed_trace
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import AfterResponse, AnsweredLater, NoArguments, handles, handles_while_held
 from dynamo_dap.debuggee.agent.stepping import History, Jump, Step, StepKind
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.requests.contract import (
     GO_TO,
     RUN_BACK,
     TERMINAL,
@@ -24,8 +24,8 @@ from dynamo_dap.protocol.contract import (
     TimelineArguments,
     TimelineBody,
 )
-from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.wire.types import (
     CancelArguments,
     ContinueArguments,
     ContinuedEventBody,

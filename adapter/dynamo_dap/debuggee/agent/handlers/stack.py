@@ -17,8 +17,8 @@ from dynamo_dap.debuggee.agent.user_code import is_torch_file, replaces_builtin
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.bytecode.line_table import is_cell
 from dynamo_dap.debuggee.values.model import Location, ScopeOfFrame, VirtualSource
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.requests.contract import ErrorId
+from dynamo_dap.protocol.wire.types import (
     ExceptionInfoArguments,
     ExceptionInfoResponseBody,
     LocationsArguments,

@@ -26,9 +26,9 @@ from dynamo_dap.debuggee.values.model import (
 )
 from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
-from dynamo_dap.protocol.contract import TENSOR, TRACED, TRACED_TENSOR, ErrorId, MarkedVariable
-from dynamo_dap.protocol.tensor_requests import TensorArguments, TensorBody
-from dynamo_dap.protocol.types import (
+from dynamo_dap.protocol.requests.contract import TENSOR, TRACED, TRACED_TENSOR, ErrorId, MarkedVariable
+from dynamo_dap.protocol.requests.tensor_requests import TensorArguments, TensorBody
+from dynamo_dap.protocol.wire.types import (
     CompletionsArguments,
     CompletionsResponseBody,
     ContinuedEventBody,
@@ -43,7 +43,7 @@ from dynamo_dap.protocol.types import (
     VariablesArguments,
     VariablesResponseBody,
 )
-from dynamo_dap.protocol.types import Variable as DapVariable
+from dynamo_dap.protocol.wire.types import Variable as DapVariable
 
 T = TypeVar("T")
 _READ_ONLY = "readOnly"

@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.torch_api.graphs.custom_operators import FAKE_KERNEL
 from dynamo_dap.debuggee.torch_api.graphs.graph import operation_name, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.objects import Node
-from dynamo_dap.protocol.bisection import SETTING
+from dynamo_dap.protocol.requests.bisection import SETTING
 
 STAGE_TEXTS = {DECOMPOSITION: "an Inductor decomposition"}
 _EVIDENCE = {

@@ -59,7 +59,7 @@ from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.protocol.comparisons import (
+from dynamo_dap.protocol.requests.comparisons import (
     GRADIENTS,
     NOTHING_DIFFERS,
     ComparedLine,

@@ -70,7 +70,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import NotValid
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.comparisons import GRADIENTS, RUNNING, ComparisonBody
+from dynamo_dap.protocol.requests.comparisons import GRADIENTS, RUNNING, ComparisonBody
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)

@@ -45,7 +45,7 @@ from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
+from dynamo_dap.protocol.requests.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
 from dynamo_dap.protocol.texts import first_line_of
 
 _CALLS_WITH_OPERATIONS = 8

@@ -48,7 +48,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, 
 from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
-from dynamo_dap.protocol.comparisons import JudgedStage
+from dynamo_dap.protocol.requests.comparisons import JudgedStage
 from dynamo_dap.protocol.texts import first_line_of
 
 _COMPILED = "torch.fx:GraphModule"

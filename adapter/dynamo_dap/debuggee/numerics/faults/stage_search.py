@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dynamo_dap.debuggee.torch_api.compiles.disabled_parts import wrong_part
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.protocol.comparisons import JudgedStage
+from dynamo_dap.protocol.requests.comparisons import JudgedStage
 
 _AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
 _DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"

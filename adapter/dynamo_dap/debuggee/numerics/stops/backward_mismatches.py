@@ -39,7 +39,7 @@ from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, swit
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import mismatch_in_backward
-from dynamo_dap.protocol.contract import MISMATCH
+from dynamo_dap.protocol.requests.contract import MISMATCH
 from dynamo_dap.protocol.texts import first_line_of
 
 

@@ -50,7 +50,7 @@ from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
 from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, ReplayRun, TracePoint, TraceProgress
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
-from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME
+from dynamo_dap.protocol.requests.contract import BACKWARD, COMPILE_TIME
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 GRADIENT = "__grad__"

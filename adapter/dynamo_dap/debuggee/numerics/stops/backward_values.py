@@ -46,7 +46,7 @@ from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
-from dynamo_dap.protocol.contract import NAN as NAN_FILTER
+from dynamo_dap.protocol.requests.contract import NAN as NAN_FILTER
 from dynamo_dap.protocol.texts import first_line_of
 
 

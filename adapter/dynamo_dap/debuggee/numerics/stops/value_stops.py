@@ -89,8 +89,8 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     not_finite_input,
 )
 from dynamo_dap.debuggee.wrapping.patches import Patches
-from dynamo_dap.protocol.contract import MISMATCH
-from dynamo_dap.protocol.contract import NAN as NAN_FILTER
+from dynamo_dap.protocol.requests.contract import MISMATCH
+from dynamo_dap.protocol.requests.contract import NAN as NAN_FILTER
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 NOT_VALID = "not valid"

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.torch_settings import BadSetting, nearest
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, Refusal, Result
-from dynamo_dap.protocol.options import FAIL_ON_RECOMPILE
+from dynamo_dap.protocol.requests.options import FAIL_ON_RECOMPILE
 
 _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper"
 _SKIPPED = "torch._dynamo.types:ConvertFrameReturn"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.swaps import Swap
-from dynamo_dap.protocol.bisection import KINDS, PARTS, SETTING, SETTINGS, first_bad
+from dynamo_dap.protocol.requests.bisection import KINDS, PARTS, SETTING, SETTINGS, first_bad
 
 _OVERLOAD = re.compile(r"<OpOverload\(op='([\w.:]+)', overload='(\w+)'\)>")
 _BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"

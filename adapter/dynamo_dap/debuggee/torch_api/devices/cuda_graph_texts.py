@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dynamo_dap.debuggee.torch_api.graphs.graph import places_in
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.protocol.cuda_graphs import (
+from dynamo_dap.protocol.requests.cuda_graphs import (
     ADDRESS,
     CPU,
     DEVICES,

@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
-from dynamo_dap.protocol.cuda_graphs import (
+from dynamo_dap.protocol.requests.cuda_graphs import (
     CPU,
     FORWARD,
     KEPT,

@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.torch_api.traced.symbols import expression_of, is_symbo
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import NumberForm, SequenceForm, TensorForm
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, users_frame
-from dynamo_dap.protocol.branches import BRANCH_ON_TENSOR, CAPTURING_SETTINGS
+from dynamo_dap.protocol.requests.branches import BRANCH_ON_TENSOR, CAPTURING_SETTINGS
 
 _ERROR = "torch.fx.experimental.symbolic_shapes:GuardOnDataDependentSymNode"
 _PENDING = "torch.fx.experimental.symbolic_shapes:PendingUnbackedSymbolNotFound"

@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic, size_text,
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import compile_identity
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, source_name
-from dynamo_dap.protocol import sizes as names
+from dynamo_dap.protocol.requests import sizes as names
 from dynamo_dap.protocol.texts import in_user_terms
 
 _STATIC_SHAPE = "torch._dynamo.utils:tensor_always_has_static_shape"
@@ -50,7 +50,7 @@ class SizeReason(NamedTuple):
     """One reason for the state of a size; later reasons build on earlier ones."""
 
     kind: str
-    """One of ``protocol.sizes.SIZE_REASONS``."""
+    """One of ``protocol.requests.sizes.SIZE_REASONS``."""
     text: str
     """For users: ``it was 3 in an earlier call``."""
     place: Place | None = None
@@ -64,7 +64,7 @@ class SizeFacts:
     source: str
     """The size as guards write it: ``L['x'].size()[0]``."""
     state: str
-    """One of ``protocol.sizes.SIZE_STATES``."""
+    """One of ``protocol.requests.sizes.SIZE_STATES``."""
     symbol: str | None
     """``s77``; None for a size that never was a symbol."""
     value: str | None

@@ -11,9 +11,15 @@ import socket
 
 from msgspec import Struct
 
-from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
-from dynamo_dap.protocol.framing import MAXIMUM_UNAUTHENTICATED_BYTES, FrameParser, FramingError, MessageTooLarge, frame
-from dynamo_dap.protocol.messages import (
+from dynamo_dap.protocol.requests.contract import AUTHORIZE, AuthorizeArguments, ErrorId
+from dynamo_dap.protocol.wire.framing import (
+    MAXIMUM_UNAUTHENTICATED_BYTES,
+    FrameParser,
+    FramingError,
+    MessageTooLarge,
+    frame,
+)
+from dynamo_dap.protocol.wire.messages import (
     Envelope,
     ErrorBody,
     ErrorMessage,

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Sequence
 
-from dynamo_dap.protocol.private_files import read_private, state_folder, write_private
+from dynamo_dap.protocol.access.private_files import read_private, state_folder, write_private
 
 _KEY = "record-key"
 _SIZE = 32

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_HOME = str(Path(__file__).resolve().parents[2])
+_HOME = str(Path(__file__).resolve().parents[3])
 
 
 def own_code(statements: str, *, here: bool = True) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import DecodeError, Meta, Raw, Struct, json
 
-from dynamo_dap.protocol.contract import COMPILE_TIME, INSTRUCTIONS, RUN_TIME, STATEMENTS
+from dynamo_dap.protocol.requests.contract import COMPILE_TIME, INSTRUCTIONS, RUN_TIME, STATEMENTS
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]

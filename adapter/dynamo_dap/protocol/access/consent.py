@@ -11,7 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 
-from dynamo_dap.protocol.private_files import read_private, state_folder, write_private
+from dynamo_dap.protocol.access.private_files import read_private, state_folder, write_private
 
 _AGREED = "agreed"
 

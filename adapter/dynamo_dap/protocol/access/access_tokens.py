@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynamo_dap.protocol.local_sockets import is_local_name
-from dynamo_dap.protocol.private_files import is_private
+from dynamo_dap.protocol.access.private_files import is_private
+from dynamo_dap.protocol.wire.local_sockets import is_local_name
 
 _DIRECTORY_NAME = "dynamo-dap"
 

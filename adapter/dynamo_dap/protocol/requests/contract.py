@@ -12,19 +12,19 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field, to_builtins
 
-from dynamo_dap.protocol.bisection import BisectionRun
-from dynamo_dap.protocol.forecasts import ForecastRun
-from dynamo_dap.protocol.minifying import MinifyingRun
-from dynamo_dap.protocol.ranks import Rank
-from dynamo_dap.protocol.saved_calls import RecordingRun
-from dynamo_dap.protocol.types import Variable
+from dynamo_dap.protocol.requests.bisection import BisectionRun
+from dynamo_dap.protocol.requests.forecasts import ForecastRun
+from dynamo_dap.protocol.requests.minifying import MinifyingRun
+from dynamo_dap.protocol.requests.ranks import Rank
+from dynamo_dap.protocol.requests.saved_calls import RecordingRun
+from dynamo_dap.protocol.wire.types import Variable
 
 CUSTOM_PREFIX = "dynamo"
 """Prefix of the names of custom requests and events."""
 
 # -- environment variables ---------------------------------------------------------------------------------------------
 
-ENTRY = str(Path(__file__).resolve().parents[1] / "debuggee" / "launch" / "entry.py")
+ENTRY = str(Path(__file__).resolve().parents[2] / "debuggee" / "launch" / "entry.py")
 """The script with which every debugged or recorded process begins."""
 LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 """What to run and where to connect: a ``LaunchDescription`` as JSON."""
@@ -190,7 +190,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     compare_every: int = 0
     """Compare each N-th call of a graph; 0 for calls 1, 2, 4, 8, ..."""
     hashed_calls: str | None = None
-    """Where to write digests of the values in calls of compiled graphs (``protocol.hashed_calls``); also records."""
+    """Where to write digests of the values in calls of compiled graphs: see ``requests.hashed_calls``. Also records."""
     cache_keys: bool = False
     """Record the answers of caches of compiled graphs, with the parts of their keys."""
     torch_settings: bool = False

@@ -1,0 +1,1 @@
+"""Names the requests and options that server, program and IDE share."""

@@ -1,0 +1,1 @@
+"""Reads and writes DAP messages: framing, streams, and typed messages."""
