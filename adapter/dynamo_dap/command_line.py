@@ -71,8 +71,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from dynamo_dap.server import log
-    from dynamo_dap.server.capabilities import FILTER_NAMES
+    from dynamo_dap.server.client import log
+    from dynamo_dap.server.client.capabilities import FILTER_NAMES
 
     filters = None if options.filters is None else frozenset(filter(None, options.filters.split(",")))
     if filters is not None and not filters <= FILTER_NAMES:
@@ -91,13 +91,13 @@ def _serve(options: argparse.Namespace) -> int:
         return _fail("--access-token needs --listen: only the parent process reaches stdin and stdout")
 
     from dynamo_dap.protocol.wire.streams import take_standard_streams
-    from dynamo_dap.server.transports import serve_pipes
+    from dynamo_dap.server.sessions.transports import serve_pipes
 
     return serve_pipes(take_standard_streams(), filters)
 
 
 def _serve_tcp(listen: str, access_token: str | None) -> int:
-    from dynamo_dap.server.transports import Address, CannotListen, serve_tcp
+    from dynamo_dap.server.sessions.transports import Address, CannotListen, serve_tcp
 
     try:
         return serve_tcp(Address.parse(listen), access_token)

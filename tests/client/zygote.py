@@ -84,7 +84,7 @@ _IMPORTED = (
 )
 """Modules that a compiling program imports. Some exist only in some versions of torch."""
 _AGENT = ("dynamo_dap.debuggee.launch.launch", "dynamo_dap.debuggee.composition.compile_time_engine")
-_SERVER = ("dynamo_dap.command_line", "dynamo_dap.server.transports", "dynamo_dap.server.log")
+_SERVER = ("dynamo_dap.command_line", "dynamo_dap.server.sessions.transports", "dynamo_dap.server.client.log")
 _RUN_SERVER = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())\n"
 _NUMBER = 8
 

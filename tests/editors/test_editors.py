@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, EXCEPTION_FILTERS
+from dynamo_dap.server.client.capabilities import AGENT_CAPABILITIES, EXCEPTION_FILTERS
 from tests.client import Fixture
 from tests.client.free_program import FreeProgram
 from tests.editors.desk import DRIVERS, FIXTURE, Desk, Screen, editor, plugin, readme_block, run_neovim

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dynamo_dap.protocol.requests.contract import EXCEPTION_FILTERS
 from dynamo_dap.protocol.wire.types import FunctionBreakpoint, SourceBreakpoint
-from dynamo_dap.server.capabilities import AGENT_CAPABILITIES
+from dynamo_dap.server.client.capabilities import AGENT_CAPABILITIES
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.environments import VirtualEnvironment
 from tests.client.session import lines_of

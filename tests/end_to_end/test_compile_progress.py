@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dynamo_dap.protocol.requests.contract import CompilingEventBody
-from dynamo_dap.server import progress
-from dynamo_dap.server.backend_events import StoppedThreads
+from dynamo_dap.server.backends.backend_events import StoppedThreads
+from dynamo_dap.server.programs import progress
 from tests.client import Fixture, Session
 
 WAITING = """

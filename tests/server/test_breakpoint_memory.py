@@ -6,7 +6,7 @@ import msgspec
 
 from dynamo_dap.protocol.wire.messages import EMPTY, encode_body
 from dynamo_dap.protocol.wire.types import Breakpoint, BreakpointEventBody, SetBreakpointsResponseBody, StoppedEventBody
-from dynamo_dap.server.breakpoints import BreakpointMemory, Remembered
+from dynamo_dap.server.backends.breakpoints import BreakpointMemory, Remembered
 
 
 class NamedBackend:

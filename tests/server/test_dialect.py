@@ -8,7 +8,7 @@ import msgspec
 
 from dynamo_dap.protocol.wire.messages import encode_body, to_builtins
 from dynamo_dap.protocol.wire.types import InitializeRequestArguments
-from dynamo_dap.server.dialect import Dialect
+from dynamo_dap.server.client.dialect import Dialect
 
 ZERO = Dialect.of(InitializeRequestArguments("x", lines_start_at1=False, columns_start_at1=False, path_format="uri"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.protocol.requests.contract import ProcessInformation
-from dynamo_dap.server.debuggee import version_warning
+from dynamo_dap.server.programs.debuggee import version_warning
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.server.programs import write

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dynamo_dap.protocol.wire.messages import ProtocolError, to_builtins
-from dynamo_dap.server.ids import AGENT, ALONE, DEBUGPY, IdSpace, References
+from dynamo_dap.server.backends.ids import AGENT, ALONE, DEBUGPY, IdSpace, References
 
 
 def _raw(value: Any) -> msgspec.Raw:

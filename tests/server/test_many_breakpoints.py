@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dynamo_dap.protocol.wire.types import Breakpoint
-from dynamo_dap.server.breakpoints import BreakpointMemory, Remembered
+from dynamo_dap.server.backends.breakpoints import BreakpointMemory, Remembered
 from tests.client import Fixture, Session
 
 FEW, MANY = 500, 2_000

@@ -15,8 +15,8 @@ from dynamo_dap.protocol.requests.contract import ErrorId
 from dynamo_dap.protocol.texts import without_links
 from dynamo_dap.protocol.wire.messages import Request, Response
 from dynamo_dap.protocol.wire.streams import SocketStream
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.errors import RequestRefused
+from dynamo_dap.server.client.errors import RequestRefused
+from dynamo_dap.server.client.ide import Client
 from tests.protocol.test_connection import Recorder
 
 LINK = re.compile(r"""\[([^\]]+)\]\(((?:https?:\/\/|command:|file:)[^\)\s]+)(?: (["'])(.+?)(\3))?\)""", re.IGNORECASE)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dynamo_dap.server.capabilities import FILTER_NAMES
+from dynamo_dap.server.client.capabilities import FILTER_NAMES
 from tests.client.session import DEADLINE
 from tests.structure.sources import ROOT
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dynamo_dap.protocol.requests.options import AgentOptions, AttachArguments, LaunchArguments
-from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.client.errors import StartRefused
 from dynamo_dap.server.launching.options import agent_arguments, read_options, target_of, unknown_attributes
 from dynamo_dap.server.launching.program import environment_changes, prepare, with_changes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.server.own_folder import make_folder
+from dynamo_dap.server.launching.own_folder import make_folder
 
 
 @pytest.fixture

@@ -26,10 +26,10 @@ from dynamo_dap.protocol.requests.ranks import (
 from dynamo_dap.protocol.wire.local_sockets import connect_locally
 from dynamo_dap.protocol.wire.messages import Event, Request, Response, encode_body, to_builtins
 from dynamo_dap.protocol.wire.streams import SocketStream
-from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
-from dynamo_dap.server.rank_meeting import RankMeeting
-from dynamo_dap.server.rank_member import RankMember
+from dynamo_dap.server.client.errors import RequestRefused
+from dynamo_dap.server.client.loop_connection import HandshakeReceiver, LoopConnection
+from dynamo_dap.server.programs.rank_meeting import RankMeeting
+from dynamo_dap.server.sessions.rank_member import RankMember
 
 SECONDS = 20.0
 CONTINUE = RankRequestBody("continue")

@@ -16,9 +16,9 @@ from dynamo_dap.debuggee.values.model import Interrupted
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.wire.messages import ErrorBody, decode
-from dynamo_dap.server import handlers as _handlers  # noqa: F401  (registers them)
-from dynamo_dap.server import handling
-from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, FORWARDED_REQUESTS
+from dynamo_dap.server.client.capabilities import AGENT_CAPABILITIES, FORWARDED_REQUESTS
+from dynamo_dap.server.sessions import handlers as _handlers  # noqa: F401  (registers them)
+from dynamo_dap.server.sessions import handling
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.client.timeline import DEADLINE

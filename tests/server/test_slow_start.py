@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.server.progress import PATIENCE
+from dynamo_dap.server.programs.progress import PATIENCE
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.client.timeline import DEADLINE

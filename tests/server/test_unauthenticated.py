@@ -18,7 +18,7 @@ import pytest
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.launch import listening
 from dynamo_dap.protocol.log_file import LogFileHandler, loggable
-from dynamo_dap.server import unauthenticated
+from dynamo_dap.server.client import unauthenticated
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.timeline import DEADLINE

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from dynamo_dap.protocol.requests import contract
-from dynamo_dap.server.debuggee import OLDEST_SUPPORTED
+from dynamo_dap.server.programs.debuggee import OLDEST_SUPPORTED
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 
 _CONTRACT = ADAPTER / "dynamo_dap" / "protocol" / "requests" / "contract.py"

@@ -159,8 +159,8 @@ def test_no_exception_outlives_its_import() -> None:
         ("debuggee.generated", "debuggee.trace.stepping", "debuggee.agent.frames"),
         ("debuggee.values", "debuggee.agent.agent", "debuggee.torch_api.features"),
         ("server", "debuggee.launch.launch", "records.model"),
-        ("terminal", "server.session", "protocol.wire.messages"),
-        ("language_server", "server.session", "records.model"),
+        ("terminal", "server.sessions.session", "protocol.wire.messages"),
+        ("language_server", "server.sessions.session", "records.model"),
         ("protocol", "records.model", "protocol.wire.framing"),
     ],
 )

@@ -3,15 +3,11 @@
 An asyncio loop on the main thread owns all state. Reader threads (one per connection, ``protocol.connection``) post
 every message to the loop. The only other threads wait for child processes.
 
-Modules, each depending only on those above it::
+Packages, each importing only those above it::
 
-    errors, capabilities, ids                  facts
-    loop_connection, client, backend           the ends of connections, as the loop sees them
-    routing, breakpoints, backend_events       the backend of a request; breakpoints, also after a restart; events
-    launching/                                 options, the child process, the handshake with the agent
-    rank_meeting, rank_member                  ranks of a distributed job that stop and step together
-    child_sessions, connecting_programs        further sessions: of child processes; of ranks that connect
-    debugpy_side, debuggee, session            one life of the program; one IDE connection
-    handling, handlers                         the table of handlers; the requests that the server answers itself
-    transports                                 where sessions come from
+    client       the IDE's end: capabilities, errors, messages to it, and the limit on connections without a token
+    launching    starts a program: options, the child process, the handshake with the agent
+    backends     sends each request to the agent or to debugpy; breakpoints, also after a restart
+    programs     one life of the program, its child processes, and ranks that stop and step together
+    sessions     one IDE connection, the requests that the server answers itself, and where sessions come from
 """

@@ -52,7 +52,7 @@ class Presentation(Protocol):
         """
 
     def look(self, variable: object, wanted: object) -> dict[str, object]:
-        """Return the body of the answer to the server's request about a tensor: see ``server.debugpy_side``."""
+        """Return the body of the answer to the server's request about a tensor: see ``backends.debugpy_side``."""
 
     def watched(self, variable: object, name: str) -> dict[str, object]:
         """Return the body of the answer to the server's request about a data breakpoint."""

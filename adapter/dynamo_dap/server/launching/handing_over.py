@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import msgspec
 
 from dynamo_dap.protocol.requests.options import HandedOverTarget
+from dynamo_dap.server.client.unauthenticated import connections_to
+from dynamo_dap.server.launching.own_folder import make_folder_for_sockets
 from dynamo_dap.server.launching.program_listener import IncomingProgram, ProgramListener
-from dynamo_dap.server.own_folder import make_folder_for_sockets
-from dynamo_dap.server.unauthenticated import connections_to
 
 _log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from dynamo_dap.protocol.requests.contract import AUTHORIZE, AuthorizeArguments,
 from dynamo_dap.protocol.wire.local_sockets import address_of, listen_locally
 from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.wire.streams import SocketStream
-from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
-from dynamo_dap.server.unauthenticated import UnauthenticatedConnections, connections_to
+from dynamo_dap.server.client.loop_connection import HandshakeReceiver, LoopConnection
+from dynamo_dap.server.client.unauthenticated import UnauthenticatedConnections, connections_to
 
 _log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from dynamo_dap.protocol.requests.options import (
     SessionOptions,
 )
 from dynamo_dap.protocol.wire.messages import ProtocolError, decode
-from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.client.errors import StartRefused
 
 O = TypeVar("O", bound=SessionOptions)  # noqa: E741 - a type variable
 

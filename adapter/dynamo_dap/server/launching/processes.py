@@ -21,7 +21,7 @@ from typing import IO, Protocol
 
 from dynamo_dap.protocol.requests.contract import ErrorId
 from dynamo_dap.protocol.texts import why_refused
-from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.client.errors import StartRefused
 
 
 class OwnedProcess(Protocol):

@@ -22,7 +22,7 @@ from dynamo_dap.protocol.requests.contract import ENTRY, ErrorId, Invitation, La
 from dynamo_dap.protocol.requests.options import LaunchArguments
 from dynamo_dap.protocol.user_files import read_regular, why_not_a_program
 from dynamo_dap.records.folders import TRACE_VARIABLE, trace_folder
-from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.client.errors import StartRefused
 
 Changes = dict[str, "str | None"]
 

@@ -22,15 +22,15 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.requests.contract import ErrorId, TerminalStarted
 from dynamo_dap.protocol.wire.messages import Event, Request, decode
 from dynamo_dap.protocol.wire.types import ExitedEventBody, RunInTerminalRequestArguments
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.client.errors import StartRefused
+from dynamo_dap.server.client.ide import Client
+from dynamo_dap.server.client.loop_connection import LoopConnection
 from dynamo_dap.server.launching.listeners import AgentListener
 from dynamo_dap.server.launching.program import Changes
-from dynamo_dap.server.loop_connection import LoopConnection
 
 _log = logging.getLogger(__name__)
 
-_SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
+_SUPERVISOR = Path(__file__).resolve().parents[1] / "sessions" / "supervisor.py"
 
 
 @dataclass(frozen=True)

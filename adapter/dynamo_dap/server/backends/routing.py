@@ -18,15 +18,20 @@ import msgspec
 from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, GO_TO, TENSOR, TIMELINE, WITHDRAW_PAUSE, ErrorId
 from dynamo_dap.protocol.wire.messages import Request, Response, decode, encode_body
 from dynamo_dap.protocol.wire.types import ExceptionInfoResponseBody
-from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
-from dynamo_dap.server.backend_events import StoppedThreads
-from dynamo_dap.server.capabilities import EAGER_REQUESTS
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.debugpy_side import answer_about_tensor, ask_whether_watched, request_for_tensor, whether_watched
-from dynamo_dap.server.early_variables import EarlyVariables
-from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.ids import References
-from dynamo_dap.server.suspension import POLL_SECONDS, Suspension
+from dynamo_dap.server.backends.backend import AGENT, DEBUGPY, Backend
+from dynamo_dap.server.backends.backend_events import StoppedThreads
+from dynamo_dap.server.backends.debugpy_side import (
+    answer_about_tensor,
+    ask_whether_watched,
+    request_for_tensor,
+    whether_watched,
+)
+from dynamo_dap.server.backends.early_variables import EarlyVariables
+from dynamo_dap.server.backends.ids import References
+from dynamo_dap.server.backends.suspension import POLL_SECONDS, Suspension
+from dynamo_dap.server.client.capabilities import EAGER_REQUESTS
+from dynamo_dap.server.client.errors import RequestRefused
+from dynamo_dap.server.client.ide import Client
 
 _log = logging.getLogger(__name__)
 

@@ -38,23 +38,23 @@ from dynamo_dap.protocol.requests.options import (
 )
 from dynamo_dap.protocol.wire.messages import Event, decode
 from dynamo_dap.protocol.wire.types import ProcessEventBody
-from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
-from dynamo_dap.server.backend_events import BackendEvents
-from dynamo_dap.server.breakpoints import BreakpointMemory
-from dynamo_dap.server.child_sessions import ChildSessions, start_rank
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.connecting_programs import ConnectingPrograms
-from dynamo_dap.server.debugpy_side import AdoptedDebugpy, EagerSide
-from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.ids import AGENT as AGENT_IDS
+from dynamo_dap.server.backends.backend import AGENT, DEBUGPY, Backend
+from dynamo_dap.server.backends.backend_events import BackendEvents
+from dynamo_dap.server.backends.breakpoints import BreakpointMemory
+from dynamo_dap.server.backends.debugpy_side import AdoptedDebugpy, EagerSide
+from dynamo_dap.server.backends.ids import AGENT as AGENT_IDS
+from dynamo_dap.server.client.errors import StartRefused
+from dynamo_dap.server.client.ide import Client
+from dynamo_dap.server.client.loop_connection import LoopConnection, until_any
 from dynamo_dap.server.launching.descendants import kill_all, ranks_below
 from dynamo_dap.server.launching.handing_over import ConnectionTaker
 from dynamo_dap.server.launching.options import agent_arguments, target_of_rank
+from dynamo_dap.server.launching.own_folder import CrashFolder
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
-from dynamo_dap.server.loop_connection import LoopConnection, until_any
-from dynamo_dap.server.own_folder import CrashFolder
-from dynamo_dap.server.progress import CompileProgress, SlowStart
-from dynamo_dap.server.rank_meeting import RankMeeting
+from dynamo_dap.server.programs.child_sessions import ChildSessions, start_rank
+from dynamo_dap.server.programs.connecting_programs import ConnectingPrograms
+from dynamo_dap.server.programs.progress import CompileProgress, SlowStart
+from dynamo_dap.server.programs.rank_meeting import RankMeeting
 
 _LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"})
 """Modules that run no user code themselves."""

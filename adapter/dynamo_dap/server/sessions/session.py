@@ -21,16 +21,16 @@ from dynamo_dap.protocol.requests.options import ConnectTarget
 from dynamo_dap.protocol.texts import why_refused
 from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request
 from dynamo_dap.protocol.wire.streams import ByteStream
-from dynamo_dap.server.backend import Backend
-from dynamo_dap.server.backend_events import StoppedThreads
-from dynamo_dap.server.breakpoints import BreakpointMemory
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.debuggee import Debuggee, StartMethod
-from dynamo_dap.server.errors import RequestRefused
+from dynamo_dap.server.backends.backend import Backend
+from dynamo_dap.server.backends.backend_events import StoppedThreads
+from dynamo_dap.server.backends.breakpoints import BreakpointMemory
+from dynamo_dap.server.backends.routing import Router
+from dynamo_dap.server.backends.suspension import Suspension
+from dynamo_dap.server.client.errors import RequestRefused
+from dynamo_dap.server.client.ide import Client
 from dynamo_dap.server.launching.program import Job
-from dynamo_dap.server.rank_member import RankMember
-from dynamo_dap.server.routing import Router
-from dynamo_dap.server.suspension import Suspension
+from dynamo_dap.server.programs.debuggee import Debuggee, StartMethod
+from dynamo_dap.server.sessions.rank_member import RankMember
 
 
 @dataclass(frozen=True)

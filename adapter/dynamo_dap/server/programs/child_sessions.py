@@ -33,11 +33,11 @@ from dynamo_dap.protocol.requests.options import (
 )
 from dynamo_dap.protocol.requests.ranks import Rank
 from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, decode
-from dynamo_dap.server.client import Client
+from dynamo_dap.server.client.ide import Client
+from dynamo_dap.server.client.loop_connection import LoopConnection
 from dynamo_dap.server.launching.listeners import AgentListener
-from dynamo_dap.server.loop_connection import LoopConnection
-from dynamo_dap.server.own_folder import make_folder
-from dynamo_dap.server.rank_meeting import RankMeeting
+from dynamo_dap.server.launching.own_folder import make_folder
+from dynamo_dap.server.programs.rank_meeting import RankMeeting
 
 _log = logging.getLogger(__name__)
 

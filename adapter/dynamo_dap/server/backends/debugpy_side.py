@@ -36,14 +36,14 @@ from dynamo_dap.protocol.wire.types import (
     DataBreakpointInfoResponseBody,
     InitializeRequestArguments,
 )
-from dynamo_dap.server.backend import DEBUGPY, Backend
-from dynamo_dap.server.backend_events import BackendEvents
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.errors import RequestRefused, StartRefused
-from dynamo_dap.server.ids import ALONE
-from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
+from dynamo_dap.server.backends.backend import DEBUGPY, Backend
+from dynamo_dap.server.backends.backend_events import BackendEvents
+from dynamo_dap.server.backends.ids import ALONE
+from dynamo_dap.server.backends.ids import DEBUGPY as DEBUGPY_IDS
+from dynamo_dap.server.client.errors import RequestRefused, StartRefused
+from dynamo_dap.server.client.ide import Client
+from dynamo_dap.server.client.loop_connection import HandshakeReceiver, LoopConnection, until_any
 from dynamo_dap.server.launching.listeners import DebugpyListener
-from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection, until_any
 
 _OURS = frozenset(
     {

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from dynamo_dap.protocol.requests.contract import ACCESS_TOKEN_VARIABLE
 from dynamo_dap.protocol.wire.streams import PipeStream, SocketStream
-from dynamo_dap.server import handlers as _handlers  # noqa: F401 - registers the handlers
-from dynamo_dap.server.handling import serve
-from dynamo_dap.server.session import Access, Session
-from dynamo_dap.server.unauthenticated import UnauthenticatedConnections, connections_to
+from dynamo_dap.server.client.unauthenticated import UnauthenticatedConnections, connections_to
+from dynamo_dap.server.sessions import handlers as _handlers  # noqa: F401 - registers the handlers
+from dynamo_dap.server.sessions.handling import serve
+from dynamo_dap.server.sessions.session import Access, Session
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

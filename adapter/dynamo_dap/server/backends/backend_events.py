@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dynamo_dap.protocol.requests.contract import EAGER_EVENT, EagerEventBody
 from dynamo_dap.protocol.wire.messages import Event, ProtocolError, decode
 from dynamo_dap.protocol.wire.types import CapabilitiesEventBody, ContinuedEventBody, StoppedEventBody, ThreadEventBody
-from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
-from dynamo_dap.server.breakpoints import BreakpointMemory
-from dynamo_dap.server.client import Client
+from dynamo_dap.server.backends.backend import AGENT, DEBUGPY, Backend
+from dynamo_dap.server.backends.breakpoints import BreakpointMemory
+from dynamo_dap.server.client.ide import Client
 
 
 class StoppedThreads:

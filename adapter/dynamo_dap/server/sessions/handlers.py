@@ -37,18 +37,18 @@ from dynamo_dap.protocol.wire.types import (
     Thread,
     ThreadEventBody,
 )
-from dynamo_dap.server import starting
-from dynamo_dap.server.backend import Backend
-from dynamo_dap.server.breakpoints import Remembered, conditions_refused
-from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, EAGER_CAPABILITIES, offering, union
-from dynamo_dap.server.debuggee import Debuggee, StartMethod
-from dynamo_dap.server.debugpy_side import given_arguments
-from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.handling import NoArguments, broadcasts, handlers, handles
+from dynamo_dap.server.backends.backend import Backend
+from dynamo_dap.server.backends.breakpoints import Remembered, conditions_refused
+from dynamo_dap.server.backends.debugpy_side import given_arguments
+from dynamo_dap.server.backends.routing import Answers, Merge, Sharing
+from dynamo_dap.server.client.capabilities import AGENT_CAPABILITIES, EAGER_CAPABILITIES, offering, union
+from dynamo_dap.server.client.errors import RequestRefused
 from dynamo_dap.server.launching.options import read_options, target_of, unknown_attributes
 from dynamo_dap.server.launching.program import Job, prepare
-from dynamo_dap.server.routing import Answers, Merge, Sharing
-from dynamo_dap.server.session import Phase, Session
+from dynamo_dap.server.programs import starting
+from dynamo_dap.server.programs.debuggee import Debuggee, StartMethod
+from dynamo_dap.server.sessions.handling import NoArguments, broadcasts, handlers, handles
+from dynamo_dap.server.sessions.session import Phase, Session
 
 
 @handles("initialize", InitializeRequestArguments, before_initialize=True)

@@ -28,8 +28,8 @@ from dynamo_dap.protocol.requests.ranks import (
     RankStoppedBody,
 )
 from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.server.client.loop_connection import LoopConnection
 from dynamo_dap.server.launching.listeners import AgentListener
-from dynamo_dap.server.loop_connection import LoopConnection
 
 _log = logging.getLogger(__name__)
 

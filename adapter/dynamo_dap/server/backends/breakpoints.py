@@ -17,9 +17,9 @@ import msgspec
 from dynamo_dap.protocol.requests.contract import EAGER
 from dynamo_dap.protocol.wire.messages import decode
 from dynamo_dap.protocol.wire.types import Breakpoint, BreakpointEventBody, StoppedEventBody
-from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
-from dynamo_dap.server.capabilities import EAGER_FILTERS
-from dynamo_dap.server.ids import ALONE
+from dynamo_dap.server.backends.backend import AGENT, DEBUGPY, Backend
+from dynamo_dap.server.backends.ids import ALONE
+from dynamo_dap.server.client.capabilities import EAGER_FILTERS
 
 
 def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw | None, list[int] | None]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from dynamo_dap.protocol.requests.contract import COMPILING, CompilingEventBody
 from dynamo_dap.protocol.wire.types import ProgressEndEventBody, ProgressStartEventBody, ProgressUpdateEventBody
-from dynamo_dap.server.backend_events import StoppedThreads
-from dynamo_dap.server.client import Client
+from dynamo_dap.server.backends.backend_events import StoppedThreads
+from dynamo_dap.server.client.ide import Client
 
 PATIENCE = 2.0
 """Seconds before a start shows a message."""

@@ -32,9 +32,9 @@ from dynamo_dap.protocol.wire.types import (
     RunInTerminalResponseBody,
     StartDebuggingRequestArguments,
 )
-from dynamo_dap.server.dialect import Dialect
-from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.client.dialect import Dialect
+from dynamo_dap.server.client.errors import RequestRefused
+from dynamo_dap.server.client.loop_connection import LoopConnection
 
 _log = logging.getLogger(__name__)
 

@@ -23,20 +23,20 @@ from dynamo_dap.protocol.requests.contract import (
 )
 from dynamo_dap.protocol.requests.options import AttachArguments, ConnectTarget, HandedOverTarget, ListenTarget
 from dynamo_dap.protocol.wire.streams import SocketStream
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.connecting_programs import ConnectingPrograms
-from dynamo_dap.server.debuggee import Debuggee
-from dynamo_dap.server.debugpy_side import Greeted, is_greeted_by_debugpy
-from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.backends.debugpy_side import Greeted, is_greeted_by_debugpy
+from dynamo_dap.server.client.errors import StartRefused
+from dynamo_dap.server.client.ide import Client
+from dynamo_dap.server.client.loop_connection import HandshakeReceiver, LoopConnection, until_any
+from dynamo_dap.server.client.outgoing import connect_to
 from dynamo_dap.server.launching.handing_over import ConnectionTaker, NotTaken
 from dynamo_dap.server.launching.listeners import AgentListener, OnAccepted
 from dynamo_dap.server.launching.options import target_of, target_of_rank
+from dynamo_dap.server.launching.own_folder import CrashFolder
 from dynamo_dap.server.launching.processes import ChildProcess, OwnedProcess, death_by_signal
 from dynamo_dap.server.launching.program import Changes, Job, with_changes
 from dynamo_dap.server.launching.terminal_process import TerminalCommand, TerminalProcess
-from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection, until_any
-from dynamo_dap.server.outgoing import connect_to
-from dynamo_dap.server.own_folder import CrashFolder
+from dynamo_dap.server.programs.connecting_programs import ConnectingPrograms
+from dynamo_dap.server.programs.debuggee import Debuggee
 
 _log = logging.getLogger(__name__)
 

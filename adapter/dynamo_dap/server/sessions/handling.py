@@ -1,6 +1,6 @@
 """Finds the handler of an IDE's request: the table of handlers, and the decorators that fill it.
 
-The table is filled while ``server.handlers`` is imported, then read on the loop. There are three kinds of requests:
+The table is filled while ``sessions.handlers`` is imported, then read on the loop. There are three kinds of requests:
 
 - *handled*: the server answers itself. A handler returns the body (or None), or raises ``RequestRefused``. A coroutine
   function runs as a task that ``cancel`` can end.
@@ -22,10 +22,10 @@ from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, SET_OPTION, Err
 from dynamo_dap.protocol.requests.options import CONSOLE_PREFIX, SetOptionArguments
 from dynamo_dap.protocol.wire.messages import Request, decode
 from dynamo_dap.protocol.wire.types import Capabilities, EvaluateArguments
-from dynamo_dap.server.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
-from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.routing import Merge, Sharing
-from dynamo_dap.server.session import Phase, Session
+from dynamo_dap.server.backends.routing import Merge, Sharing
+from dynamo_dap.server.client.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
+from dynamo_dap.server.client.errors import RequestRefused
+from dynamo_dap.server.sessions.session import Phase, Session
 
 A = TypeVar("A")
 

@@ -15,7 +15,7 @@ import msgspec
 
 from dynamo_dap.protocol.requests.contract import ErrorId
 from dynamo_dap.protocol.wire.messages import Request
-from dynamo_dap.server.errors import RequestRefused
+from dynamo_dap.server.client.errors import RequestRefused
 
 POLL_SECONDS = 2.0
 """Seconds without an answer after which to check whether the program is suspended."""

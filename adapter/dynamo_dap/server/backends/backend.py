@@ -13,8 +13,8 @@ import msgspec
 
 from dynamo_dap.protocol.requests.contract import ErrorId
 from dynamo_dap.protocol.wire.messages import Event, Request, Response
-from dynamo_dap.server.ids import ALONE
-from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.backends.ids import ALONE
+from dynamo_dap.server.client.loop_connection import LoopConnection
 
 _log = logging.getLogger(__name__)
 

@@ -30,15 +30,15 @@ from dynamo_dap.protocol.requests.options import (
 from dynamo_dap.protocol.requests.ranks import Rank
 from dynamo_dap.protocol.wire.messages import decode
 from dynamo_dap.protocol.wire.streams import SocketStream
-from dynamo_dap.server.child_sessions import start_session_of_program, texts_about_ranks
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.debugpy_side import EagerSide
-from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.backends.debugpy_side import EagerSide
+from dynamo_dap.server.client.errors import StartRefused
+from dynamo_dap.server.client.ide import Client
+from dynamo_dap.server.client.loop_connection import HandshakeReceiver, LoopConnection, until_any
 from dynamo_dap.server.launching.handing_over import ConnectionGiver
 from dynamo_dap.server.launching.options import token_wanted
 from dynamo_dap.server.launching.program_listener import IncomingProgram, ProgramListener
-from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection, until_any
-from dynamo_dap.server.rank_meeting import RankMeeting
+from dynamo_dap.server.programs.child_sessions import start_session_of_program, texts_about_ranks
+from dynamo_dap.server.programs.rank_meeting import RankMeeting
 
 _log = logging.getLogger(__name__)
 

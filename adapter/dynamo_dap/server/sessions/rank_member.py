@@ -37,12 +37,12 @@ from dynamo_dap.protocol.wire.types import (
     StackTraceResponseBody,
     ThreadsResponseBody,
 )
-from dynamo_dap.server.backend_events import StoppedThreads
-from dynamo_dap.server.client import Client
-from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.loop_connection import HandshakeReceiver, LoopConnection
-from dynamo_dap.server.outgoing import connect_to
-from dynamo_dap.server.routing import Router
+from dynamo_dap.server.backends.backend_events import StoppedThreads
+from dynamo_dap.server.backends.routing import Router
+from dynamo_dap.server.client.errors import RequestRefused
+from dynamo_dap.server.client.ide import Client
+from dynamo_dap.server.client.loop_connection import HandshakeReceiver, LoopConnection
+from dynamo_dap.server.client.outgoing import connect_to
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Sends each request to the agent or to debugpy, and merges their answers."""

@@ -1,0 +1,1 @@
+"""Talks to the IDE: capabilities, errors, and messages to it."""

@@ -1,0 +1,1 @@
+"""Holds one session for each IDE connection, and answers its requests."""
