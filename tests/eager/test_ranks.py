@@ -16,7 +16,7 @@ import pytest
 
 from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from dynamo_dap.records.folders import SUFFIX
-from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
+from dynamo_dap.records.report.ranks import compare_ranks, records_of_ranks
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import free_port

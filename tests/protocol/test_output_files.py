@@ -17,7 +17,7 @@ from dynamo_dap.profile.flame_page import flame_page
 from dynamo_dap.profile.model import VERSION, Frame, Node, Profile, Track
 from dynamo_dap.protocol.output_files import NotOurs, write_output
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.html_report import html_report
+from dynamo_dap.records.report.html_report import html_report
 
 PROGRAM = "print('it ran')\n"
 SETTINGS = '{"name": "mine", "devDependencies": {"dynamo-dap": "1"}}\n'

@@ -13,9 +13,9 @@ import torch
 
 import dynamo_dap
 from dynamo_dap.debuggee.torch_api.torch_settings import add_to_config, set_config
-from dynamo_dap.records.advice import what_to_do
-from dynamo_dap.records.items import Item
-from dynamo_dap.records.settings import Setting
+from dynamo_dap.records.advice.gathering import what_to_do
+from dynamo_dap.records.advice.items import Item
+from dynamo_dap.records.advice.settings import Setting
 from tests.records.remedies import HEAD
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.advice.gathering import what_to_do
+from dynamo_dap.records.advice.items import Item, Kind
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
-from dynamo_dap.records.items import Item, Kind
 from tests.client.environments import alone
 from tests.client.fixtures import Fixture
 from tests.records.test_reports import command

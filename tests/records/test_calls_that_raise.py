@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
-from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.advice.gathering import what_to_do
+from dynamo_dap.records.advice.items import Item
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
-from dynamo_dap.records.items import Item
 from tests.client.environments import need_inductor, own_command
 from tests.client.timeline import DEADLINE
 

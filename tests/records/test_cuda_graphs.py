@@ -23,8 +23,8 @@ from dynamo_dap.protocol.requests import cuda_graphs as words
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
-from dynamo_dap.records.html_report import html_report
-from dynamo_dap.records.text_report import print_report
+from dynamo_dap.records.report.html_report import html_report
+from dynamo_dap.records.report.text_report import print_report
 from tests.client import Session
 from tests.client.environments import alone
 from tests.client.fixtures import Fixture

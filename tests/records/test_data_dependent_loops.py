@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dynamo_dap.protocol.requests.sizes import FIXES_SCOPE
-from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.advice.gathering import what_to_do
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from tests.client import Session

@@ -14,8 +14,8 @@ import pytest
 from dynamo_dap.protocol.requests.ranks import Rank
 from dynamo_dap.records.events import CompileBegan, CompileEnded, GraphMade, Record, Started
 from dynamo_dap.records.model import Graph, Node, Place
-from dynamo_dap.records.rank_report import ranks_as_html
-from dynamo_dap.records.ranks import compare_ranks
+from dynamo_dap.records.report.rank_report import ranks_as_html
+from dynamo_dap.records.report.ranks import compare_ranks
 from tests.client.fixtures import Fixture
 from tests.records.test_reports import command
 

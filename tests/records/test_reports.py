@@ -21,12 +21,11 @@ from rich.console import Console
 from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.requests.options import LaunchArguments
-from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.advice.gathering import what_to_do
+from dynamo_dap.records.advice.items import Kind
 from dynamo_dap.records.events import BreakFound, CompileBegan, CompileEnded, GraphMade, GuardsMade, Record, Started
 from dynamo_dap.records.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
-from dynamo_dap.records.html_report import html_report
-from dynamo_dap.records.items import Kind
 from dynamo_dap.records.model import (
     Graph,
     GraphBreak,
@@ -39,8 +38,9 @@ from dynamo_dap.records.model import (
     StackLine,
     counts_of,
 )
-from dynamo_dap.records.report import write_page
-from dynamo_dap.records.text_report import print_report
+from dynamo_dap.records.report.html_report import html_report
+from dynamo_dap.records.report.output import write_page
+from dynamo_dap.records.report.text_report import print_report
 from dynamo_dap.records.texts import digest_of_line
 from dynamo_dap.server.launching.program import prepare
 from tests.client import Session

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.commands.report import main
-from dynamo_dap.records.compiled_functions import read_compiled_function
-from dynamo_dap.records.exported_programs import read_exported_programs
+from dynamo_dap.records.artifacts.compiled_functions import read_compiled_function
+from dynamo_dap.records.artifacts.exported_programs import read_exported_programs
+from dynamo_dap.records.artifacts.precompiled_programs import read_precompiled_cache, read_precompiled_program
+from dynamo_dap.records.artifacts.saved_caches import is_saved_cache, read_saved_cache
 from dynamo_dap.records.file import UnreadableRecord
-from dynamo_dap.records.precompiled_programs import read_precompiled_cache, read_precompiled_program
-from dynamo_dap.records.saved_caches import is_saved_cache, read_saved_cache
 from tests.client.environments import alone, need_inductor
 from tests.structure.sources import ROOT
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from dynamo_dap.commands.report import main
-from dynamo_dap.records.advice import what_to_do
-from dynamo_dap.records.draft_exports import export_items
-from dynamo_dap.records.items import Item
+from dynamo_dap.records.advice.draft_exports import export_items
+from dynamo_dap.records.advice.gathering import what_to_do
+from dynamo_dap.records.advice.items import Item
 from dynamo_dap.records.model import ExportProblem
 from dynamo_dap.trace_logs.logs import chosen_log, read_trace
 from tests.client.environments import alone

@@ -321,7 +321,8 @@ def test_the_beginning_of_a_log_that_takes_long_is_reported_at_once(
     shown = io.StringIO()
     monkeypatch.setattr("dynamo_dap.commands.report._FIRST_PAGE_SECONDS", 0.0)
     monkeypatch.setattr(
-        "dynamo_dap.records.report.report_console", lambda: Console(file=shown, force_terminal=True, highlight=False)
+        "dynamo_dap.records.report.output.report_console",
+        lambda: Console(file=shown, force_terminal=True, highlight=False),
     )
     assert main([str(logs / "recompiles")]) == 0
     first, mark, whole = shown.getvalue().partition("Below is the report on all of it")

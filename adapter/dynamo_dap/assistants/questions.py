@@ -32,8 +32,8 @@ from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.texts import marked
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in
-from dynamo_dap.records.report import chosen_record
-from dynamo_dap.records.text_report import print_report
+from dynamo_dap.records.report.output import chosen_record
+from dynamo_dap.records.report.text_report import print_report
 from dynamo_dap.trace_logs.logs import is_trace, read_any
 
 File = Annotated[

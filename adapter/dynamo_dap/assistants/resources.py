@@ -18,8 +18,8 @@ from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in
 from dynamo_dap.records.model import Compile
-from dynamo_dap.records.report import as_json
-from dynamo_dap.records.text_report import print_report
+from dynamo_dap.records.report.output import as_json
+from dynamo_dap.records.report.text_report import print_report
 from dynamo_dap.records.texts import readable_graph
 
 SCHEME = "dynamo-dap://"

@@ -16,9 +16,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.advice.gathering import what_to_do
+from dynamo_dap.records.advice.items import Item, Kind, at, users_line
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import Item, Kind, at, users_line
 from dynamo_dap.records.model import CompiledFunction, Counts, Place, SkippedFrame, counts_of
 
 SKIPPED = "skipped"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from dynamo_dap.checking.findings import SKIPPED, Finding, findings_in
 from dynamo_dap.records import model
+from dynamo_dap.records.advice.items import Kind
+from dynamo_dap.records.advice.raced_compiles import accepts_now, failure_text
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import Kind
-from dynamo_dap.records.raced_compiles import accepts_now, failure_text
 from dynamo_dap.records.texts import readable_graph, recorded_line, source_line
 
 

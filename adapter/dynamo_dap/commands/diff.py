@@ -30,9 +30,9 @@ from dynamo_dap.diff.text import print_caches, print_diff
 from dynamo_dap.protocol.access.consent import visible
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.file import UnreadableRecord
-from dynamo_dap.records.ranks import files_of_ranks
 from dynamo_dap.records.repeated_input import RepeatedInput
-from dynamo_dap.records.report import chosen_record, report_console
+from dynamo_dap.records.report.output import chosen_record, report_console
+from dynamo_dap.records.report.ranks import files_of_ranks
 from dynamo_dap.trace_logs.logs import is_trace, logs_of_ranks
 
 

@@ -27,14 +27,14 @@ from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited
 from dynamo_dap.language_server.source_files import read_source_file
 from dynamo_dap.protocol.access.consent import visible
-from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.advice.gathering import what_to_do
+from dynamo_dap.records.advice.items import Item, at
+from dynamo_dap.records.advice.settings import Setting
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
-from dynamo_dap.records.items import Item, at
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.repeated_input import RepeatedInput
-from dynamo_dap.records.report import chosen_record
-from dynamo_dap.records.settings import Setting
+from dynamo_dap.records.report.output import chosen_record
 from dynamo_dap.records.texts import without_controls
 
 

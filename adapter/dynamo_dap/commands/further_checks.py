@@ -13,8 +13,8 @@ from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding, Kind, findings_of
 from dynamo_dap.language_server.fixes.data_dependence import checks
 from dynamo_dap.language_server.fixes.edits import Edit, Fix, Situation, edited, replace_lines
+from dynamo_dap.records.advice.items import at
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import at
 from dynamo_dap.records.model import GraphBreak, Place
 from dynamo_dap.records.texts import digest_of_line
 

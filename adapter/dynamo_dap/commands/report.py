@@ -22,28 +22,28 @@ from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_fo
 from dynamo_dap.commands.trial import runner_of, try_fixes
 from dynamo_dap.language_server.fixes.edits import Fix
 from dynamo_dap.protocol.output_files import check_output, write_output
-from dynamo_dap.records import report
-from dynamo_dap.records.advice import what_to_do
-from dynamo_dap.records.artifact_report import (
+from dynamo_dap.records.advice.gathering import what_to_do
+from dynamo_dap.records.artifacts.compiled_functions import is_compiled_function, read_compiled_function
+from dynamo_dap.records.artifacts.exported_programs import is_exported_program, read_exported_programs
+from dynamo_dap.records.artifacts.precompiled_programs import (
+    is_precompiled_cache,
+    is_precompiled_program,
+    read_precompiled_cache,
+    read_precompiled_program,
+)
+from dynamo_dap.records.artifacts.saved_caches import is_saved_cache, read_saved_cache
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.model import Place
+from dynamo_dap.records.repeated_input import RepeatedInput
+from dynamo_dap.records.report import output as report
+from dynamo_dap.records.report.artifact_report import (
     print_compiled,
     print_exported,
     print_precompiled,
     print_precompiled_cache,
     print_saved_cache,
 )
-from dynamo_dap.records.compiled_functions import is_compiled_function, read_compiled_function
-from dynamo_dap.records.events import Record
-from dynamo_dap.records.exported_programs import is_exported_program, read_exported_programs
-from dynamo_dap.records.file import UnreadableRecord, read_record
-from dynamo_dap.records.model import Place
-from dynamo_dap.records.precompiled_programs import (
-    is_precompiled_cache,
-    is_precompiled_program,
-    read_precompiled_cache,
-    read_precompiled_program,
-)
-from dynamo_dap.records.repeated_input import RepeatedInput
-from dynamo_dap.records.saved_caches import is_saved_cache, read_saved_cache
 from dynamo_dap.trace_logs.contents import contents_of, text_of, write_chromium_events
 from dynamo_dap.trace_logs.logs import (
     Mappings,

@@ -28,7 +28,7 @@ from dynamo_dap.protocol.requests.cache_entries import CachedFunction
 from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.requests.forecasts import ForecastBody
 from dynamo_dap.protocol.requests.saved_calls import RecordCallBody
-from dynamo_dap.records.report import JsonRecord
+from dynamo_dap.records.report.output import JsonRecord
 
 PRINTED: dict[str, tuple[Any, str]] = {
     "report": (JsonRecord, "one object: the whole record"),

@@ -36,13 +36,13 @@ from dynamo_dap.commands.recorded_program import (
 from dynamo_dap.language_server.fixes.edits import Fix, edited
 from dynamo_dap.language_server.source_files import encoded_source
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.records.advice.settings import Setting
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import Counts, counts_of
 from dynamo_dap.records.program import UNCOMPILED, launching
 from dynamo_dap.records.repeated_input import RepeatedInput
-from dynamo_dap.records.settings import Setting
 
 _TOLERANCE = 1e-4
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")

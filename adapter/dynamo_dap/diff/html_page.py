@@ -13,8 +13,8 @@ from itertools import zip_longest
 from dynamo_dap.diff.model import Difference, JsonDiff
 from dynamo_dap.diff.sides import Run
 from dynamo_dap.diff.text import code_at, numbers_of, part_text
-from dynamo_dap.records.html_shell import html_shell, page_file
-from dynamo_dap.records.items import at
+from dynamo_dap.records.advice.items import at
+from dynamo_dap.records.report.html_shell import html_shell, page_file
 
 
 def html_page(diff: JsonDiff, runs: tuple[Run, Run]) -> Iterator[str]:

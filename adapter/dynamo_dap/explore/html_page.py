@@ -13,7 +13,7 @@ import msgspec
 
 from dynamo_dap.explore.model import Document, Explored
 from dynamo_dap.protocol.texts import short_paths
-from dynamo_dap.records.html_shell import data_element, html_shell, page_file
+from dynamo_dap.records.report.html_shell import data_element, html_shell, page_file
 from dynamo_dap.records.texts import source_lines
 
 

@@ -14,12 +14,12 @@ from pathlib import PurePath
 import msgspec
 
 from dynamo_dap.language_server.document import real_path
-from dynamo_dap.records.changes import causes_of, changes_of
-from dynamo_dap.records.changing_lines import lines_that_change
-from dynamo_dap.records.cuda_graph_items import cuda_graph_items
+from dynamo_dap.records.advice.changes import causes_of, changes_of
+from dynamo_dap.records.advice.changing_lines import lines_that_change
+from dynamo_dap.records.advice.cuda_graph_items import cuda_graph_items
+from dynamo_dap.records.advice.raced_compiles import accepts_now, failed_guard_text, failure_text, raced_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
-from dynamo_dap.records.raced_compiles import accepts_now, failed_guard_text, failure_text, raced_items
 
 
 class Kind(Enum):

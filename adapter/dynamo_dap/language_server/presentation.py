@@ -33,7 +33,7 @@ from dynamo_dap.language_server.findings import Finding, Kind
 from dynamo_dap.language_server.fixes.edits import Edit, Fix
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Place, counts_of
-from dynamo_dap.records.text_report import print_report
+from dynamo_dap.records.report.text_report import print_report
 from dynamo_dap.records.texts import counted
 
 SOURCE = "torch.compile"

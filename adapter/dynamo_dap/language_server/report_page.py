@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from dynamo_dap.records.file import UnreadableRecord, read_record
-from dynamo_dap.records.report import write_beginning, write_page, write_stopped
+from dynamo_dap.records.report.output import write_beginning, write_page, write_stopped
 from dynamo_dap.trace_logs.logs import Mappings, TraceReader, is_trace
 
 _log = logging.getLogger(__name__)

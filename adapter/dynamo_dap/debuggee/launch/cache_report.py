@@ -28,9 +28,9 @@ from dynamo_dap.debuggee.torch_api.import_hooks import is_dynamo_imported, when_
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.requests.cache_entries import EntriesBody, EntryGraph, EntryMiss
 from dynamo_dap.protocol.requests.contract import STATEMENTS
+from dynamo_dap.records.advice.raced_compiles import accepts_now
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
-from dynamo_dap.records.raced_compiles import accepts_now
 from dynamo_dap.records.texts import readable_graph
 
 

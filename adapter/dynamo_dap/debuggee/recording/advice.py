@@ -8,10 +8,10 @@ from dynamo_dap.debuggee.recording.facts import guard_failure
 from dynamo_dap.debuggee.recording.function_names import name_of_compile
 from dynamo_dap.debuggee.torch_api.cache.recompiles import Failure
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import FrameCompile
-from dynamo_dap.records.changes import changes_of
-from dynamo_dap.records.items import Item
+from dynamo_dap.records.advice.changes import changes_of
+from dynamo_dap.records.advice.items import Item
+from dynamo_dap.records.advice.raced_compiles import accepts_now, raced_items
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
-from dynamo_dap.records.raced_compiles import accepts_now, raced_items
 
 
 def failed_guard_line(failure: Failure) -> str:

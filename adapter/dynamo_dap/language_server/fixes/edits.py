@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding
 from dynamo_dap.protocol.texts import NOT_PYTHON
+from dynamo_dap.records.advice.settings import Setting
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Place
-from dynamo_dap.records.settings import Setting
 
 _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python\d+\.\d+)[/\\]")
 

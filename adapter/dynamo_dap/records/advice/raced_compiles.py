@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dynamo_dap.records.items import Item, Kind, called, caller_of
+from dynamo_dap.records.advice.items import Item, Kind, called, caller_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
 from dynamo_dap.records.texts import counted
 

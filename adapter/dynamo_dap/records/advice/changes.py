@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from dynamo_dap.protocol.texts import NOT_PYTHON, in_user_terms, roots_of
-from dynamo_dap.records.constant_sizes import about_constant
-from dynamo_dap.records.items import Item, Kind, called, caller_of
+from dynamo_dap.records.advice.constant_sizes import about_constant
+from dynamo_dap.records.advice.items import Item, Kind, called, caller_of
+from dynamo_dap.records.advice.raced_compiles import is_raced
+from dynamo_dap.records.advice.settings import Setting, settings_of_failure
+from dynamo_dap.records.advice.superseded import is_superseded
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure, Place
-from dynamo_dap.records.raced_compiles import is_raced
-from dynamo_dap.records.settings import Setting, settings_of_failure
-from dynamo_dap.records.superseded import is_superseded
 
 _SIZE = re.compile(
     r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"

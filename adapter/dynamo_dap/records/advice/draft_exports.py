@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from dynamo_dap.records.items import Item, Kind
+from dynamo_dap.records.advice.items import Item, Kind
 from dynamo_dap.records.model import ExportProblem
 
 _NOT_PYTHON = re.compile(r"\b[A-Z]\w*\(|\b(?:zuf|[sufz])\d+\b")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dynamo_dap.records.items import at
+from dynamo_dap.records.advice.items import at
+from dynamo_dap.records.advice.settings import Setting
 from dynamo_dap.records.model import Compile, Place
-from dynamo_dap.records.settings import Setting
 
 DYNAMIC_PARAMETERS = Setting("_dynamo.force_parameter_static_shapes", False)
 _PARAMETER = re.compile(r"check_tensor\([^\n]*?, Parameter, [^\n]*?\bsize=\[(?P<sizes>[\d, ]*)\]")

@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from dynamo_dap.records.changes import DYNAMIC, PAGES, VALUES, changes_of, listed, merged, subject_of
-from dynamo_dap.records.changing_lines import lines_that_change
-from dynamo_dap.records.cuda_graph_items import cuda_graph_items
-from dynamo_dap.records.draft_exports import export_items
+from dynamo_dap.records.advice.changes import DYNAMIC, PAGES, VALUES, changes_of, listed, merged, subject_of
+from dynamo_dap.records.advice.changing_lines import lines_that_change
+from dynamo_dap.records.advice.cuda_graph_items import cuda_graph_items
+from dynamo_dap.records.advice.draft_exports import export_items
+from dynamo_dap.records.advice.items import Item, Kind, at, called, caller_of, compiles_of
+from dynamo_dap.records.advice.raced_compiles import raced_items
+from dynamo_dap.records.advice.raised_items import raised_items
+from dynamo_dap.records.advice.settings import settings_of_break
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, Place
-from dynamo_dap.records.raced_compiles import raced_items
-from dynamo_dap.records.raised_items import raised_items
-from dynamo_dap.records.settings import settings_of_break
 from dynamo_dap.records.texts import recorded_line
 
 _TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")

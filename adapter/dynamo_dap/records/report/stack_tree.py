@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
+from dynamo_dap.records.advice.items import at
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import at
 from dynamo_dap.records.model import Compile, StackLine
 from dynamo_dap.records.texts import counted
 

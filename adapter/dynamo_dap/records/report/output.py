@@ -26,12 +26,12 @@ from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.events import Ended, Record, Started
 from dynamo_dap.records.file import RecordScan, UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in, records_of_others
-from dynamo_dap.records.html_report import html_report
 from dynamo_dap.records.model import Compile, CompiledFunction, Counts, SkippedFrame
-from dynamo_dap.records.rank_report import print_ranks, ranks_as_html
-from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
-from dynamo_dap.records.stack_tree import print_stacks
-from dynamo_dap.records.text_report import print_report
+from dynamo_dap.records.report.html_report import html_report
+from dynamo_dap.records.report.rank_report import print_ranks, ranks_as_html
+from dynamo_dap.records.report.ranks import compare_ranks, records_of_ranks
+from dynamo_dap.records.report.stack_tree import print_stacks
+from dynamo_dap.records.report.text_report import print_report
 
 _TLPARSE_SECONDS = 120
 _WIDTH = 120

@@ -14,7 +14,7 @@ from dynamo_dap.protocol.requests.cuda_graphs import (
     SIZE,
     SKIPPED,
 )
-from dynamo_dap.records.items import Item, Kind, called, caller_of, compiles_of
+from dynamo_dap.records.advice.items import Item, Kind, called, caller_of, compiles_of
 from dynamo_dap.records.model import Compile, CompiledFunction, CudaGraph
 
 LINK = "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/torch.compiler_cudagraph_trees.html"

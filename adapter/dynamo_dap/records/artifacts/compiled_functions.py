@@ -13,8 +13,8 @@ from typing import Any
 
 from dynamo_dap.protocol.access.consent import visible
 from dynamo_dap.protocol.user_files import open_regular
+from dynamo_dap.records.artifacts.inert_pickles import Inert, read_inert
 from dynamo_dap.records.file import UnreadableRecord
-from dynamo_dap.records.inert_pickles import Inert, read_inert
 from dynamo_dap.records.model import Place
 
 _LONGEST = 1024 * 1024 * 1024

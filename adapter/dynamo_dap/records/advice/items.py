@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import PurePath
 
+from dynamo_dap.records.advice.settings import Setting
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, Place
-from dynamo_dap.records.settings import Setting
 
 
 class Kind(Enum):

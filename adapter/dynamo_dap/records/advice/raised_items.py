@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from dynamo_dap.records.items import Item, Kind, at, called, compiles_of
+from dynamo_dap.records.advice.items import Item, Kind, at, called, compiles_of
 from dynamo_dap.records.model import Compile, CompiledFunction, RaisedCall
 
 _STRIDES = re.compile(r"expected size (\d+)==(\d+), stride (\d+)==(\d+) at dim=(\d+)")

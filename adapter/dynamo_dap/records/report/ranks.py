@@ -15,12 +15,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from dynamo_dap.records.advice.raced_compiles import failure_text
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import UnreadableRecord, program_of, read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.input_names import user_name
 from dynamo_dap.records.model import Compile, Place, Sharding
-from dynamo_dap.records.raced_compiles import failure_text
 
 _COLLECTIVE = re.compile(r"(?:_c10d_functional|_dtensor|c10d)\w*[.:]+(\w+)")
 _NO_COLLECTIVES = frozenset({"wait_tensor"})

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dynamo_dap.records.compiled_functions import CompiledFile
-from dynamo_dap.records.exported_programs import ExportedProgram
-from dynamo_dap.records.items import at
-from dynamo_dap.records.precompiled_programs import PrecompiledCache, PrecompiledProgram
-from dynamo_dap.records.saved_caches import SavedEntry
+from dynamo_dap.records.advice.items import at
+from dynamo_dap.records.artifacts.compiled_functions import CompiledFile
+from dynamo_dap.records.artifacts.exported_programs import ExportedProgram
+from dynamo_dap.records.artifacts.precompiled_programs import PrecompiledCache, PrecompiledProgram
+from dynamo_dap.records.artifacts.saved_caches import SavedEntry
 from dynamo_dap.records.texts import counted
 
 _SHOWN = 40
