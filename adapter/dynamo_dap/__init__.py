@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dynamo_dap.checking.compiles import Recording, record
-    from dynamo_dap.debuggee.launch.attaching import (
+    from dynamo_dap.debuggee.launch.starting.attaching import (
         breakpoint,
         connect,
         describe,
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(compiles, name)
     if name in __all__:
-        from dynamo_dap.debuggee.launch import attaching
+        from dynamo_dap.debuggee.launch.starting import attaching
 
         return getattr(attaching, name)
     raise AttributeError(f"module 'dynamo_dap' has no attribute {name!r}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from dynamo_dap.debuggee.launch.forecasts import ask_entries, begin_forecast
+from dynamo_dap.debuggee.launch.forecasts.forecaster import ask_entries, begin_forecast
 from dynamo_dap.protocol.requests.forecasts import ForecastRun
 from tests.benchmarks.figures import Measured
 

@@ -83,7 +83,7 @@ _IMPORTED = (
     "functorch.compile",
 )
 """Modules that a compiling program imports. Some exist only in some versions of torch."""
-_AGENT = ("dynamo_dap.debuggee.launch.launch", "dynamo_dap.debuggee.composition.compile_time_engine")
+_AGENT = ("dynamo_dap.debuggee.launch.starting.launch", "dynamo_dap.debuggee.composition.compile_time_engine")
 _SERVER = ("dynamo_dap.command_line", "dynamo_dap.server.sessions.transports", "dynamo_dap.server.client.log")
 _RUN_SERVER = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())\n"
 _NUMBER = 8
@@ -157,7 +157,10 @@ def _compiled(folder: Path) -> Path:
 
     package = Path(dynamo_dap.__file__).parent
     code = compile(
-        Path(__file__).read_bytes(), str(package / "debuggee" / "launch" / "entry.py"), "exec", dont_inherit=True
+        Path(__file__).read_bytes(),
+        str(package / "debuggee" / "launch" / "starting" / "entry.py"),
+        "exec",
+        dont_inherit=True,
     )
     path = folder / "zygote.pyc"
     path.write_bytes(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))

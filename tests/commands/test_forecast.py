@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.launch.warm_ups import RealCalls, find_warm_up
+from dynamo_dap.debuggee.launch.forecasts.warm_ups import RealCalls, find_warm_up
 from tests.client.environments import alone, python_option
 from tests.client.timeline import DEADLINE
 

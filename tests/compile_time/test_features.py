@@ -11,7 +11,7 @@ import pytest
 import torch._dynamo  # noqa: F401  (what is probed)
 
 from dynamo_dap.debuggee import torch_api
-from dynamo_dap.debuggee.launch.process_agent import unsupported_build
+from dynamo_dap.debuggee.launch.starting.process_agent import unsupported_build
 from dynamo_dap.debuggee.torch_api import features
 from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter
 

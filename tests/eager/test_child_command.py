@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dynamo_dap.debuggee.launch.child_command import Argument, debugged_command
+from dynamo_dap.debuggee.launch.children.child_command import Argument, debugged_command
 
 ENTRY = [*(["-u"] if getattr(sys.__stdout__, "write_through", False) else []), "ENTRY", "--child", "FILE"]
 WORKER = "from multiprocessing.spawn import spawn_main; spawn_main()"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.debuggee.launch.child_command import is_for_program
+from dynamo_dap.debuggee.launch.children.child_command import is_for_program
 from dynamo_dap.protocol.wire.messages import Request
 from tests.client import Fixture, Session
 from tests.conftest import NewSession

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from dynamo_dap.debuggee.launch.waiting_ranks import Watch
+from dynamo_dap.debuggee.launch.children.waiting_ranks import Watch
 from dynamo_dap.debuggee.torch_api.devices import group_timeouts
 from tests.client.timeline import DEADLINE
 

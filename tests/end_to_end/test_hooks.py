@@ -80,7 +80,7 @@ for line in run(traces) + run(stages):
 
 BREAKING_EACH = """
 import json, logging
-from dynamo_dap.debuggee.launch.process_agent import known_agent
+from dynamo_dap.debuggee.launch.starting.process_agent import known_agent
 from dynamo_dap.debuggee.wrapping import patches
 
 target, met, lines = None, {}, []

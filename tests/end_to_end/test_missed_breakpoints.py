@@ -11,7 +11,7 @@ import pytest
 
 from dynamo_dap.debuggee.agent import missed_breakpoints
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable
-from dynamo_dap.debuggee.launch import launch
+from dynamo_dap.debuggee.launch.starting import launch
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.protocol.requests.contract import ENDING_EVENT, MISSED_EVENT
 from dynamo_dap.protocol.requests.options import AgentOptions

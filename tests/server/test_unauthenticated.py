@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.launch import listening
+from dynamo_dap.debuggee.launch.children import listening
 from dynamo_dap.protocol.log_file import LogFileHandler, loggable
 from dynamo_dap.server.client import unauthenticated
 from tests.client import FIXTURES, Fixture, Session

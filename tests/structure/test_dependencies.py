@@ -155,10 +155,10 @@ def test_no_exception_outlives_its_import() -> None:
 @pytest.mark.parametrize(
     ("package", "wrong", "right"),
     [
-        ("debuggee.trace", "debuggee.launch.program", "debuggee.values.model"),
+        ("debuggee.trace", "debuggee.launch.runs.program", "debuggee.values.model"),
         ("debuggee.generated", "debuggee.trace.stepping", "debuggee.agent.frames"),
         ("debuggee.values", "debuggee.agent.agent", "debuggee.torch_api.features"),
-        ("server", "debuggee.launch.launch", "records.model"),
+        ("server", "debuggee.launch.starting.launch", "records.model"),
         ("terminal", "server.sessions.session", "protocol.wire.messages"),
         ("language_server", "server.sessions.session", "records.model"),
         ("protocol", "records.model", "protocol.wire.framing"),

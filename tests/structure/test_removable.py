@@ -7,9 +7,9 @@ import pytest
 from tests.structure.sources import adapter_modules
 
 REMOVABLE = {
-    "debuggee.patching": {"debuggee.launch.entry", "debuggee.launch.process_agent"},
+    "debuggee.patching": {"debuggee.launch.starting.entry", "debuggee.launch.starting.process_agent"},
     "debuggee.kernel_races": {"debuggee.eager.kernel_programs"},
-    "debuggee.saved_calls": {"debuggee.launch.launch", "debuggee.launch.process_agent"},
+    "debuggee.saved_calls": {"debuggee.launch.starting.launch", "debuggee.launch.starting.process_agent"},
 }
 """The folder of each feature, and the modules that import it: to remove the feature, remove both."""
 

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.recorded import Break, Compile, Graph, Recompile, Recorded, Skip, recorded_in
 from dynamo_dap.checking.tables import as_html, as_line, as_text
-from dynamo_dap.debuggee.launch.recording import OwnRecording
+from dynamo_dap.debuggee.launch.runs.recording import OwnRecording
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.texts import counted
 

@@ -81,7 +81,7 @@ def _record_for_check() -> None:
     from dynamo_dap.protocol.requests.contract import CHECK_VARIABLE
 
     if CHECK_VARIABLE in os.environ:
-        from dynamo_dap.debuggee.launch.recorded_run import begin_run
+        from dynamo_dap.debuggee.launch.children.recorded_run import begin_run
         from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
 
         begin_run()
@@ -89,14 +89,14 @@ def _record_for_check() -> None:
 
 
 def _record_worker() -> None:
-    from dynamo_dap.debuggee.launch.recording import record_process
+    from dynamo_dap.debuggee.launch.runs.recording import record_process
 
     record_process(lambda text: print(text, end="", file=sys.stderr))  # noqa: T201 - a problem with the record
 
 
 def pytest_exception_interact(call: pytest.CallInfo[object]) -> None:
     """Stop a debugged test at the exception that fails it, as if uncaught. Ignore skips and expected failures."""
-    launched = sys.modules.get("dynamo_dap.debuggee.launch.process_agent")
+    launched = sys.modules.get("dynamo_dap.debuggee.launch.starting.process_agent")
     if launched is not None and call.excinfo is not None:
         launched.report_failed_test(call.excinfo.value)
 

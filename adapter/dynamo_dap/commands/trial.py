@@ -58,7 +58,7 @@ class Cancelled(CannotTry):
 
 
 class Results(msgspec.Struct):
-    """What a run computed, as ``debuggee.launch.trial`` writes it: a few numbers for each value."""
+    """What a run computed, as ``debuggee.launch.runs.trial`` writes it: a few numbers for each value."""
 
     values: dict[str, object] = {}
     """The final values of ``__main__``."""

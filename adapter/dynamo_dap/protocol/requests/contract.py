@@ -24,7 +24,7 @@ CUSTOM_PREFIX = "dynamo"
 
 # -- environment variables ---------------------------------------------------------------------------------------------
 
-ENTRY = str(Path(__file__).resolve().parents[2] / "debuggee" / "launch" / "entry.py")
+ENTRY = str(Path(__file__).resolve().parents[2] / "debuggee" / "launch" / "starting" / "entry.py")
 """The script with which every debugged or recorded process begins."""
 LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 """What to run and where to connect: a ``LaunchDescription`` as JSON."""
@@ -182,7 +182,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     added: dict[str, list[str]] = {}
     """Names of functions to add to torch settings that are sets."""
     results: str | None = None
-    """Where to write the program's results: see ``debuggee.launch.trial``."""
+    """Where to write the program's results: see ``debuggee.launch.runs.trial``."""
     comparisons: str | None = None
     """Where to write the comparison of compiled graphs with Dynamo's: see ``numerics.comparing.comparing_run``."""
     explore: str | None = None
@@ -196,7 +196,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     torch_settings: bool = False
     """Record torch's settings at the first compile."""
     entries: str | None = None
-    """Where to write torch's cache entries at the end: see ``debuggee.launch.cache_report``."""
+    """Where to write torch's cache entries at the end: see ``debuggee.launch.runs.cache_report``."""
     function: str | None = None
     """The functions that ``entries`` covers; None for all."""
     forecast: ForecastRun | None = None

@@ -17,8 +17,8 @@ from pathlib import Path
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import own_rank
 from dynamo_dap.debuggee.inductor.stages import StageCollector
-from dynamo_dap.debuggee.launch.profiling import is_profiling, profiled_functions
-from dynamo_dap.debuggee.launch.recorded_run import own_record
+from dynamo_dap.debuggee.launch.children.recorded_run import own_record
+from dynamo_dap.debuggee.launch.runs.profiling import is_profiling, profiled_functions
 from dynamo_dap.debuggee.recording.recorder import Recorder
 from dynamo_dap.debuggee.torch_api.cache.cache_lookups import CacheLookups
 from dynamo_dap.debuggee.torch_api.cache.kernel_cache_lookups import KernelCacheLookups

@@ -13,9 +13,9 @@ import sysconfig
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import EntryReader
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
-from dynamo_dap.debuggee.launch.green_threads import watch_for_green_threads
-from dynamo_dap.debuggee.launch.profiling import is_profiling
-from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook, pause_eager
+from dynamo_dap.debuggee.launch.runs.profiling import is_profiling
+from dynamo_dap.debuggee.launch.starting.green_threads import watch_for_green_threads
+from dynamo_dap.debuggee.launch.starting.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, when_imported
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import reporters
@@ -96,7 +96,7 @@ class _ThisProcess:
     def start_eager(self, options: AgentOptions) -> None:
         """Start debugpy, or use a running one."""
         # Imported only now: a program that is not debugged pays nothing.
-        from dynamo_dap.debuggee.launch.eager import adopt_eager, start_eager
+        from dynamo_dap.debuggee.launch.starting.eager import adopt_eager, start_eager
 
         if options.eager_adopts:
             adopt_eager(self._agent)
@@ -110,12 +110,12 @@ class _ThisProcess:
         """Start child processes under the debugger, and make this process wait for other ranks."""
         # Imported only now: see above.
         if options.stretch_timeouts:
-            from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
+            from dynamo_dap.debuggee.launch.children.waiting_ranks import wait_for_held_ranks
 
             agent, client = self._agent, self._agent.client
             wait_for_held_ranks(lambda: client is not None and agent.client is client, agent.print)
         if options.children_file is not None or options.eager_adopts:
-            from dynamo_dap.debuggee.launch.child_processes import invite_children
+            from dynamo_dap.debuggee.launch.children.child_processes import invite_children
 
             invite_children(self._agent, options)
 
@@ -123,7 +123,7 @@ class _ThisProcess:
         """Interpret Triton kernels."""
         # Imported only now: see above.
         if options.triton == INTERPRET:
-            from dynamo_dap.debuggee.launch.triton_kernels import interpret_kernels
+            from dynamo_dap.debuggee.launch.starting.triton_kernels import interpret_kernels
 
             interpret_kernels(self._agent)
         else:
@@ -131,7 +131,7 @@ class _ThisProcess:
 
     def _watch_launches(self) -> None:
         try:
-            from dynamo_dap.debuggee.launch.triton_kernels import watch_launches
+            from dynamo_dap.debuggee.launch.starting.triton_kernels import watch_launches
 
             watch_launches(self._agent)
         except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of Triton)
@@ -161,8 +161,8 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
         from dynamo_dap.debuggee.eager.attribute_watch import AttributeWatch
         from dynamo_dap.debuggee.generated.engine import RunTimeEngine
-        from dynamo_dap.debuggee.launch.cache_report import CountedEntries, facts_of
-        from dynamo_dap.debuggee.launch.recording import make_explorer, make_recorder
+        from dynamo_dap.debuggee.launch.runs.cache_report import CountedEntries, facts_of
+        from dynamo_dap.debuggee.launch.runs.recording import make_explorer, make_recorder
         from dynamo_dap.debuggee.patching.requests import Patcher
         from dynamo_dap.debuggee.recording.compile_progress import CompileProgress
         from dynamo_dap.debuggee.saved_calls.saving_run import HeldCalls
@@ -173,7 +173,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         )
 
         # Compiled code may call functions of these modules: at breakpoint(), at a pause, at the start of a process.
-        own = os.path.dirname(__file__)
+        own = os.path.dirname(os.path.dirname(__file__))
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
         # debugpy calls it for each function with a breakpoint. Dynamo would skip this generator, but count it.
         never_compile(dis.findlinestarts)

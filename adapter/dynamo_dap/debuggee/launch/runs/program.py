@@ -142,7 +142,7 @@ _RUNNERS = frozenset(str(one.__file__) for one in (runpy, importlib.util, pkguti
 """The files of modules that run programs, if the standard library's modules are not frozen."""
 _THAWED = ["-X", "frozen_modules=off"]
 """The server's additional options for the interpreter; ``Job.debugged_command``."""
-_OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_OWN_PACKAGE = os.path.join(os.path.dirname(str(sys.modules[__name__.partition(".")[0]].__file__)), "")
 _OWN_MODULES = f"{__package__.partition('.')[0]}."
 
 

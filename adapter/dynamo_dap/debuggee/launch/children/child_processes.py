@@ -26,10 +26,10 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
 from dynamo_dap.debuggee.eager import pydevd_internals
-from dynamo_dap.debuggee.launch.child_command import Argument, debugged_command, is_for_program
-from dynamo_dap.debuggee.launch.listening import listen_privately
-from dynamo_dap.debuggee.launch.rank_output import divert
-from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
+from dynamo_dap.debuggee.launch.children.child_command import Argument, debugged_command, is_for_program
+from dynamo_dap.debuggee.launch.children.listening import listen_privately
+from dynamo_dap.debuggee.launch.children.rank_output import divert
+from dynamo_dap.debuggee.launch.children.waiting_ranks import wait_for_held_ranks
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
 from dynamo_dap.protocol.connection import Connection, RequestFailed

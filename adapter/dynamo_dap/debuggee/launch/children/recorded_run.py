@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as
-from dynamo_dap.debuggee.launch.child_command import Argument, debugged_command, is_for_program
-from dynamo_dap.debuggee.launch.child_processes import invite_workers
+from dynamo_dap.debuggee.launch.children.child_command import Argument, debugged_command, is_for_program
+from dynamo_dap.debuggee.launch.children.child_processes import invite_workers
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
 from dynamo_dap.protocol.requests.contract import ENTRY, LaunchDescription, RecordedRun

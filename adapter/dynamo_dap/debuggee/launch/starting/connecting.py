@@ -13,11 +13,11 @@ import sys
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
-from dynamo_dap.debuggee.launch.listening import process_information
-from dynamo_dap.debuggee.launch.process_agent import known_agent, note_server, process_agent
-from dynamo_dap.debuggee.launch.rank_output import divert
-from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls
-from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
+from dynamo_dap.debuggee.launch.children.listening import process_information
+from dynamo_dap.debuggee.launch.children.rank_output import divert
+from dynamo_dap.debuggee.launch.children.waiting_ranks import wait_for_held_ranks
+from dynamo_dap.debuggee.launch.starting.process_agent import known_agent, note_server, process_agent
+from dynamo_dap.debuggee.launch.starting.stops import pass_breakpoint_calls
 from dynamo_dap.protocol.access.authorization import NamedServer, Welcome, keep_alive
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.requests.contract import AUTHORIZE, CONNECT_VARIABLE, introduction

@@ -23,18 +23,18 @@ from dynamo_dap.debuggee.agent.log import log_exception, log_problem, start_log
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
-from dynamo_dap.debuggee.launch.bisecting import run_bisected
-from dynamo_dap.debuggee.launch.child_processes import offer_session
-from dynamo_dap.debuggee.launch.connecting import connect_from_environment
-from dynamo_dap.debuggee.launch.eager import start_eager
-from dynamo_dap.debuggee.launch.listening import process_information
-from dynamo_dap.debuggee.launch.minifying import run_minifying
-from dynamo_dap.debuggee.launch.process_agent import process_agent
-from dynamo_dap.debuggee.launch.profiling import begin_profile
-from dynamo_dap.debuggee.launch.program import Program, run
-from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_path, run_in_argument
-from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls, stop_on_entry
-from dynamo_dap.debuggee.launch.trial import Results, try_settings, use_copies
+from dynamo_dap.debuggee.launch.children.child_processes import offer_session
+from dynamo_dap.debuggee.launch.children.listening import process_information
+from dynamo_dap.debuggee.launch.children.recorded_run import begin_run, join_run, own_path, run_in_argument
+from dynamo_dap.debuggee.launch.runs.bisecting import run_bisected
+from dynamo_dap.debuggee.launch.runs.minifying import run_minifying
+from dynamo_dap.debuggee.launch.runs.profiling import begin_profile
+from dynamo_dap.debuggee.launch.runs.program import Program, run
+from dynamo_dap.debuggee.launch.runs.trial import Results, try_settings, use_copies
+from dynamo_dap.debuggee.launch.starting.connecting import connect_from_environment
+from dynamo_dap.debuggee.launch.starting.eager import start_eager
+from dynamo_dap.debuggee.launch.starting.process_agent import process_agent
+from dynamo_dap.debuggee.launch.starting.stops import pass_breakpoint_calls, stop_on_entry
 from dynamo_dap.debuggee.saved_calls.saving_run import begin_recording_call
 from dynamo_dap.debuggee.torch_api.import_hooks import (
     is_dynamo_imported,
@@ -147,7 +147,7 @@ def _record_only(description: LaunchDescription) -> None:
 def _begin_exploring(path: str) -> None:
     # Imported only now: see below.
     try:
-        from dynamo_dap.debuggee.launch.recording import make_explorer
+        from dynamo_dap.debuggee.launch.runs.recording import make_explorer
 
         make_explorer(
             lambda: None, lambda: True, _print_problem, lambda: Path(own_path(path, STAGES_SUFFIX))
@@ -190,7 +190,7 @@ def _hashed_calls_of_process(path: str) -> Path:
 def _begin_recording(description: LaunchDescription) -> None:
     # Imported only now: a program without Dynamo pays nothing.
     try:
-        from dynamo_dap.debuggee.launch.recording import record_process
+        from dynamo_dap.debuggee.launch.runs.recording import record_process
 
         record_process(_print_problem, with_cache_keys=description.cache_keys, with_settings=description.torch_settings)
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
@@ -201,7 +201,7 @@ def _begin_recording(description: LaunchDescription) -> None:
 def _begin_entries(path: str, function: str | None) -> None:
     # Imported only now: see above.
     try:
-        from dynamo_dap.debuggee.launch.cache_report import write_entries_at_end
+        from dynamo_dap.debuggee.launch.runs.cache_report import write_entries_at_end
 
         write_entries_at_end(path, function)
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
@@ -212,7 +212,7 @@ def _begin_entries(path: str, function: str | None) -> None:
 def _begin_forecast(asked: ForecastRun) -> None:
     # Imported only now: see above.
     try:
-        from dynamo_dap.debuggee.launch.forecasts import begin_forecast
+        from dynamo_dap.debuggee.launch.forecasts.forecaster import begin_forecast
 
         begin_forecast(asked)
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
@@ -222,7 +222,7 @@ def _begin_forecast(asked: ForecastRun) -> None:
 
 def _write_forecast(asked: ForecastRun) -> None:
     try:
-        from dynamo_dap.debuggee.launch.forecasts import write_forecast
+        from dynamo_dap.debuggee.launch.forecasts.forecaster import write_forecast
 
         write_forecast(asked)
     except Exception as error:  # noqa: BLE001  (the program ends as it does without our feature)

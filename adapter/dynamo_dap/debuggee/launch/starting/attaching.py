@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from dynamo_dap.debuggee.launch.connecting import connect_from_environment, connect_to
-from dynamo_dap.debuggee.launch.listening import is_listening, listen_for
-from dynamo_dap.debuggee.launch.process_agent import known_agent, process_agent, session_entries
-from dynamo_dap.debuggee.launch.stops import stop_at
+from dynamo_dap.debuggee.launch.children.listening import is_listening, listen_for
+from dynamo_dap.debuggee.launch.starting.connecting import connect_from_environment, connect_to
+from dynamo_dap.debuggee.launch.starting.process_agent import known_agent, process_agent, session_entries
+from dynamo_dap.debuggee.launch.starting.stops import stop_at
 from dynamo_dap.protocol.access.access_tokens import read_token_file, searched_places
 from dynamo_dap.protocol.access.authorization import NamedServer
 
@@ -93,6 +93,6 @@ def describe(function: Callable[..., object] | None = None) -> str:
         TypeError: ``function`` is something else.
     """
     # Imported only now: other programs pay nothing.
-    from dynamo_dap.debuggee.launch.cache_report import describe as described
+    from dynamo_dap.debuggee.launch.runs.cache_report import describe as described
 
     return described(function, session_entries())

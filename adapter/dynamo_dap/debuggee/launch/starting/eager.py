@@ -15,11 +15,11 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing, has_breakpoint_hook
-from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook
+from dynamo_dap.debuggee.launch.starting.stops import install_breakpoint_hook
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
 from dynamo_dap.protocol.requests.contract import EAGER_EVENT, EagerEventBody
 
-_KERNELS = "dynamo_dap.debuggee.launch.triton_kernels"
+_KERNELS = "dynamo_dap.debuggee.launch.starting.triton_kernels"
 
 
 def adopt_eager(agent: Agent) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.debuggee.launch.varied_inputs import CannotForecast, VariedInputs, integers_in
-from dynamo_dap.debuggee.launch.warm_ups import RealCalls, find_warm_up
+from dynamo_dap.debuggee.launch.forecasts.varied_inputs import CannotForecast, VariedInputs, integers_in
+from dynamo_dap.debuggee.launch.forecasts.warm_ups import RealCalls, find_warm_up
 from dynamo_dap.debuggee.recording.function_names import function_of, name_of
 from dynamo_dap.debuggee.torch_api.cache.guard_lookup import (
     compile_ids_of,

@@ -116,7 +116,7 @@ class _OwnEntries:
 
     def __init__(self) -> None:
         # Imported only now: see ``process_agent``.
-        from dynamo_dap.debuggee.launch.recording import make_recorder
+        from dynamo_dap.debuggee.launch.runs.recording import make_recorder
 
         recorder = make_recorder(lambda: None, lambda: False, lambda text: None)
         recorder.update_hooks()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.debuggee.launch.program import Program, run
+from dynamo_dap.debuggee.launch.runs.program import Program, run
 from dynamo_dap.debuggee.torch_api.compiles.minifying import MinifyingProcess
 from dynamo_dap.protocol.requests.minifying import OUTCOME, MinifiedBody, MinifyingRun
 

@@ -16,7 +16,8 @@ EXIT_STATUS_UNUSABLE_PYTHON = 3
 
 def _import_own_package() -> None:
     """Make ``dynamo_dap`` importable from this file's package, without adding its whole directory to ``sys.path``."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    folder = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
     spec = importlib.util.spec_from_file_location(
         "dynamo_dap", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
     )
@@ -40,9 +41,9 @@ def main() -> None:
         _import_own_package()
         _import_bytecode()
         if is_child:
-            from dynamo_dap.debuggee.launch.launch import run_child
+            from dynamo_dap.debuggee.launch.starting.launch import run_child
         else:
-            from dynamo_dap.debuggee.launch.launch import launch
+            from dynamo_dap.debuggee.launch.starting.launch import launch
     except ImportError as error:
         if is_child:
             _run_undebugged(str(error))
@@ -74,7 +75,7 @@ def inject(address: str, token: str) -> None:
     """Load the agent into a running program, on the thread of another debugger, and connect it."""
     if "dynamo_dap" not in sys.modules:
         _import_own_package()
-    from dynamo_dap.debuggee.launch.attaching import connect
+    from dynamo_dap.debuggee.launch.starting.attaching import connect
 
     host, _, port = address.rpartition(":")
     connect((host, int(port)), access_token=token)
@@ -85,7 +86,7 @@ def offer_worker(invitation: str) -> None:
     try:
         if "dynamo_dap" not in sys.modules:
             _import_own_package()
-        from dynamo_dap.debuggee.launch.launch import join
+        from dynamo_dap.debuggee.launch.starting.launch import join
 
         join(invitation)
     except Exception as error:  # noqa: BLE001  (whatever it is, the worker must run)

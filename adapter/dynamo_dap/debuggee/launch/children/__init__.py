@@ -1,0 +1,1 @@
+"""Follows the child processes and ranks that a program starts."""

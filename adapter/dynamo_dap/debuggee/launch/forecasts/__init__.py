@@ -1,0 +1,1 @@
+"""Forecasts what compiles next, for ``dynamo-dap forecast``."""

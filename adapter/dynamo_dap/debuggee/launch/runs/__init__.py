@@ -1,0 +1,1 @@
+"""Runs a program for a command: recorded, profiled, bisected or minified."""

@@ -1,0 +1,1 @@
+"""Starts the agent in a program: at launch, at attach, and in child processes."""
