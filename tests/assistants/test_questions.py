@@ -98,6 +98,7 @@ def test_what_a_program_compiles(folder: Path) -> None:
             assert "counted from 1" in await one.read(f"dynamo-dap://records/{data['record']}/json?page=999")
 
             text, data = await one.ask("check", program="program.py", max_breaks=0, max_recompiles=2)
+            assert "    hint (not tried): Remove " in text
             assert f"{place}: Graph break" in text
             assert not data["ok"]
             assert len(data["problems"]) == 1

@@ -47,11 +47,13 @@ assert "x + 1" in {one.function: one for one in made.graphs}["helper"].code
 assert made.findings[0].where == "program.py:6", made.findings
 assert found in made.breaks and hash(found), "values can be compared and kept"
 assert 'program.py:6  graph break in helper' in str(made) and '    print("in it")' in str(made)
+assert "\\n    hint (not tried): " in str(made)
 
 # In Jupyter, which asks for it, it is a table; what the program is made of is text in it.
 table = made._repr_html_()
 assert "<table" in table and "print(&quot;in it&quot;)" in table and "program.py:6" in table, table
 assert "Failed to trace builtin operator" in table and "<script" not in table
+assert "what to do (not tried)" in table, table
 
 # What runs outside is not in it, and a second time inside continues with it.
 compiles = len(made.compiles)

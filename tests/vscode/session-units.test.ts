@@ -40,8 +40,9 @@ test("a log message failed if none of its hits had a value", () => {
 test("the links to fixes above a line fit into it", () => {
     const [mark, other] = ["Mark size 0 of x as dynamic before the call (maybe_mark_dynamic)", "Compile for all sizes (dynamic=True)"];
     const trials = (...titles: string[]): boolean[] => fixLinks(titles.map((title) => ({ title }))).map(({ isTrial }) => isTrial);
-    expect(trials(mark, `Try this fix: ${mark}`, other, `Try this fix: ${other}`)).toEqual([false, true]);
-    expect(trials(other, `Try this fix: ${other}`, "Short")).toEqual([false, true, false]);
+    const notTried = (title: string): string => `${title} (not tried)`;
+    expect(trials(notTried(mark), `Try this fix: ${mark}`, notTried(other), `Try this fix: ${other}`)).toEqual([false, true]);
+    expect(trials(notTried(other), `Try this fix: ${other}`, notTried("Short"))).toEqual([false, true, false]);
     expect(trials(`Try this fix: ${"x".repeat(200)}`), "the first one in any case").toEqual([false]);
 });
 

@@ -436,5 +436,5 @@ def _check_answer(ended: Ended) -> CallToolResult:
 
 
 def _finding_text(finding: Finding) -> list[str]:
-    details = [f"    {text}" for text in finding.details] + [f"    hint: {text}" for text in finding.hints]
+    details = [f"    {text}" for text in finding.details] + [f"    hint (not tried): {text}" for text in finding.hints]
     return [f"{finding.where or '?'}: {finding.title} (in {finding.function})", *details]

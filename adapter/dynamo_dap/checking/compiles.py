@@ -184,7 +184,7 @@ def difference_from(made: Recording, wanted: Mapping[str, int]) -> str | None:
     for finding in made.findings:
         lines.append(f"  {finding.where or '?'}: {finding.title} (in {finding.function})")
         lines += [f"    {text}" for text in finding.details]
-        lines += [f"    hint: {hint}" for hint in finding.hints]
+        lines += [f"    hint (not tried): {hint}" for hint in finding.hints]
     return "\n".join(lines)
 
 

@@ -118,7 +118,7 @@ def print_verdict(verdict: Verdict, found: Found, console: Console) -> None:
         for text in finding.details:
             console.print(f"    {escape(text)}", soft_wrap=True)
         for text in finding.hints:
-            console.print(f"    [green]hint:[/green] {escape(text)}", soft_wrap=True)
+            console.print(f"    [green]hint (not tried):[/green] {escape(text)}", soft_wrap=True)
     for problem in verdict.problems:
         console.print(f"[red]{escape(problem)}[/red]", soft_wrap=True)
     totals = found.program.totals
@@ -197,7 +197,7 @@ def _sarif_result(finding: Finding) -> dict[str, object]:
 
 
 def _whole_text(finding: Finding) -> str:
-    hints = [f"Hint: {hint}" for hint in finding.hints]
+    hints = [f"Hint (not tried): {hint}" for hint in finding.hints]
     return "\n".join([f"{finding.title} (in {finding.function})", *finding.details, *hints])
 
 

@@ -37,7 +37,7 @@ def as_text(recorded: Recorded, problem: str | None) -> str:
     for place, source, what, why, hints in findings[:_ROWS]:
         lines.append(f"{place}  {what}: {why}" if why else f"{place}  {what}")
         lines += [f"    {source}"] if source else []
-        lines += [f"    hint: {hint}" for hint in hints]
+        lines += [f"    hint (not tried): {hint}" for hint in hints]
     lines += [f"{len(findings) - _ROWS} more"] if len(findings) > _ROWS else []
     rows = [_COMPILES, *(_of_compile(one) for one in recorded.compiles[:_ROWS])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -69,7 +69,7 @@ def as_html(recorded: Recorded, problem: str | None) -> str:
         for place, source, what, why, hints in _findings(recorded)
     ]
     if findings:
-        parts.append(_table(("", "at", "line", "why", "what to do"), findings))
+        parts.append(_table(("", "at", "line", "why", "what to do (not tried)"), findings))
     if recorded.compiles:
         rows = [[escape(_bounded(text)) for text in _of_compile(one)] for one in recorded.compiles]
         parts.append(_table(_COMPILES, rows))

@@ -203,7 +203,7 @@ def _broken(function: CompiledFunction, compiled: Compile, graph_break: GraphBre
         "\n".join(lines),
         place.line,
         function,
-        related=[*(Related(place, f"Hint: {hint}") for hint in graph_break.hints), *callers],
+        related=[*(Related(place, f"Hint (not tried): {hint}") for hint in graph_break.hints), *callers],
         code=graph_break.id,
         link=graph_break.link,
         compiles=[compiled],

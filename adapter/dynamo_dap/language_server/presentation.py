@@ -147,12 +147,13 @@ def stop_of(finding: Finding, diagnostic: Diagnostic, document_of: DocumentOf) -
 def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Trial | None) -> CodeAction:
     """Return the action that applies a fix.
 
-    A fix that is proven to help is preferred; one that changes results is disabled.
+    The title says whether the fix was tried. A fix that is proven to help is preferred; one that changes results is
+    disabled.
     """
     edit = workspace_edit(fix, positions)
-    action = CodeAction(fix.title, QUICK_FIX, [diagnostic], edit=edit, is_preferred=False)
+    tried = "not tried" if trial is None else f"tried: {trial.short_summary()}"
+    action = CodeAction(f"{fix.title} ({tried})", QUICK_FIX, [diagnostic], edit=edit, is_preferred=False)
     if trial is not None:
-        action.title = f"{fix.title} (tried: {trial.short_summary()})"
         action.is_preferred = trial.is_proven
     if trial is not None and trial.changes_result:
         action.disabled, action.edit = CodeActionDisabled(trial.verdict), None

@@ -2,8 +2,10 @@
 
 /** About how many characters an editor shows beside the side bar, in a window of 1440 pixels. */
 const LONGEST_LINE = 120;
-/** The length of the icon, of "(not tried)" and of the separator between two links. */
-const AROUND_TITLE = 16;
+/** The length of the icon and of the separator between two links. */
+const AROUND_TITLE = 4;
+/** The end of the title of a fix that the language server has not tried. */
+const NOT_TRIED = / \(not tried\)$/;
 const TRIAL = 16;
 
 export interface FixLink<T> {
@@ -14,7 +16,7 @@ export interface FixLink<T> {
 
 /** Chooses from fixes, each of which may be followed by its trial. The first fix is always chosen. */
 export function fixLinks<T extends { title: string }>(fixes: readonly T[]): FixLink<T>[] {
-    const links = fixes.map((fix, index) => ({ fix, isTrial: index > 0 && fix.title.endsWith(`: ${fixes[index - 1]?.title}`) }));
+    const links = fixes.map((fix, index) => ({ fix, isTrial: index > 0 && fix.title.endsWith(`: ${fixes[index - 1]?.title.replace(NOT_TRIED, "")}`) }));
     let length = 0;
     return links.filter(({ fix, isTrial }, index) => {
         length += isTrial ? TRIAL : fix.title.length + AROUND_TITLE;

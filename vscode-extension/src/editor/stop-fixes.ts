@@ -95,8 +95,7 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
 }
 
 function linkTitle(fix: vscode.CodeAction, isTrial: boolean): string {
-    const title = fix.edit === undefined || fix.title.includes("(tried:") ? fix.title : vscode.l10n.t("{0} (not tried)", fix.title);
-    return isTrial ? vscode.l10n.t("Try it first") : `$(lightbulb) ${title}`;
+    return isTrial ? vscode.l10n.t("Try it first") : `$(lightbulb) ${fix.title}`;
 }
 
 /** Returns the language server's fixes for a line. */

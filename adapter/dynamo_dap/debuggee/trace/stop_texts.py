@@ -70,7 +70,7 @@ def graph_break(
         facts.explanation or facts.message,
         f"In this call: {', '.join(values)}." if values else None,
         f"Then: {effect}.",
-        *(f"Hint: {hint}" for hint in sorted(facts.hints, key=len)),
+        *(f"Hint (not tried): {hint}" for hint in sorted(facts.hints, key=len)),
         f"Context: {_beginning(facts.context)}" if facts.context else None,
     ]
     links = [f"See {facts.link}" if facts.link else None, _whole(facts.context)]
@@ -81,7 +81,7 @@ def pending_symbols(exception: BaseException, symbols: Sequence[PendingSymbol]) 
     """Report data-dependent numbers that an operation creates but does not return, each with its line."""
     headline = f"Number not returned: {', '.join(symbol.name for symbol in symbols)}"
     lines = [PENDING_TEXT, *(f"{symbol.text}." for symbol in symbols), "Then: the program gets an exception."]
-    lines += [f"Hint: {hint}." for hint in PENDING_HINTS]
+    lines += [f"Hint (not tried): {hint}." for hint in PENDING_HINTS]
     return _raised(headline, lines, _kind_of(exception), str(exception))
 
 
@@ -291,7 +291,7 @@ def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
     """Report that a function was compiled too often."""
     lines = [
         f"This function hit torch's limit '{limit}'. Calls that match no earlier compile now run eagerly.",
-        f"Hint: find the recompiles with the filter 'recompile', or raise torch's setting {limit}.",
+        f"Hint (not tried): find the recompiles with the filter 'recompile', or raise torch's setting {limit}.",
     ]
     return _raised(f"Recompile limit: {name_of_compile(compiling)} exceeds {limit}", lines)
 
