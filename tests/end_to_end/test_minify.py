@@ -331,10 +331,25 @@ DIES = TOY_COMPILER.replace("assert False", "assert len(gm.graph.nodes) < 9, 'to
 
 
 def test_an_attempt_that_kills_the_process(tmp_path: Path) -> None:
-    """After such an attempt, each attempt gets its own process."""
+    """After such an attempt, each attempt gets its own process. A signal is not the program's failure, an exception."""
     output, errors = started(tmp_path, DIES, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
     found = json.loads(output)
-    assert (found["nodes"], found["error"]) == (3, "signal 6"), errors
+    assert (found["nodes"], found["before"], found["fails_alone"]) == (9, 9, True), errors
+    assert found["error"] == "AssertionError: too long", errors
+
+
+ANOTHER_ERROR = TOY_COMPILER.replace(
+    "assert False",
+    "raise ValueError('relu cannot be fused' if hasattr(torch, 'rules') else 'nobody has registered any of them')",
+).replace("inp = ", "torch.rules = []\ninp = ")
+
+
+def test_a_result_that_fails_for_another_reason_alone(tmp_path: Path) -> None:
+    """Both errors are a ValueError, with other messages."""
+    output, errors = started(tmp_path, ANOTHER_ERROR, "--stage", "dynamo").communicate("100\n", timeout=250)
+    assert "3 of 9 nodes" in output, errors
+    assert "it fails with: ValueError: relu cannot" in output, errors
+    assert "another error, ValueError: nobody has registered" in output, errors
 
 
 def test_it_is_interrupted_with_all_its_processes(tmp_path: Path) -> None:

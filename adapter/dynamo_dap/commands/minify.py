@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,12 @@ _NODES = re.compile(r"SUCCESS: Went from (\d+) to (\d+) nodes|Started off with (
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b(: .*)?$")
 """The line of a traceback that names the exception."""
 _KIND = re.compile(r"\b\w*(?:Error|Exception|Interrupt)\b")
+_WRONG = "AccuracyError"
+"""Torch's exception for wrong results. Its message depends on the stage."""
+_CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception|Interrupt|\w*Failed)\b(?:: |:?$))+")
+"""The classes before an exception's message."""
+_SIMILAR = 0.5
+"""Torch's own threshold: the names and sizes in a message may differ in a smaller graph."""
 _MOST = 300
 """The most characters of an error to show."""
 NOT_FOUND, CANCELLED = 2, 130
@@ -113,7 +120,7 @@ class JsonMinified(msgspec.Struct):
     error: str
     """The error with which it fails."""
     fails_alone: bool = True
-    """Whether it also fails without the program; otherwise it may lack what the program registers."""
+    """Whether it fails with that error without the program; otherwise it may lack what the program registers."""
 
 
 class _Minifying:
@@ -132,6 +139,8 @@ class _Minifying:
         self.error = ""
         """The result's error."""
         self.fails_alone = False
+        self.other_error = ""
+        """Another error, with which the result ends without the program."""
         self.is_complete = True
         """Whether torch's minifier ended its search by itself."""
 
@@ -162,10 +171,13 @@ class _Minifying:
             _print_status(f"torch's minifier did not reach its end: {outcome.problem}")
         _print_status("running the result without the program")
         status, error = self._process([self._options.python, str(result)], self._folder)
-        self.fails_alone = bool(_kinds(error) & _kinds(self.error))
-        self.error = error if self.fails_alone else self.error
         if status < 0:
-            self.fails_alone, self.error = True, f"signal {-status}"
+            error = f"signal {-status}"
+        self.fails_alone = _is_same_failure(error, self.error)
+        if self.fails_alone:
+            self.error = error
+        elif status != 0:
+            self.other_error = error or f"exit status {status}"
 
     def _comparisons(self, program: LaunchDescription) -> list[ComparisonBody]:
         _print_status("running the program, to compare its calls")
@@ -238,9 +250,13 @@ def _why_no_graph(calls: Sequence[ComparisonBody]) -> str:
     return f"no result differs: {len(calls)} {'call' if len(calls) == 1 else 'calls'} compared"
 
 
-def _kinds(error: str) -> set[str]:
-    """Return the exception classes that an error's text names."""
-    return set(_KIND.findall(error))
+def _is_same_failure(error: str, other: str) -> bool:
+    """Return whether two errors have a class in common and similar messages, as torch's minifier compares them."""
+    common = set(_KIND.findall(error)) & set(_KIND.findall(other))
+    if not common or _WRONG in common:
+        return bool(common)
+    one, two = (_CLASSES.sub("", each, count=1) for each in (error, other))
+    return SequenceMatcher(None, one, two, autojunk=False).ratio() > _SIMILAR
 
 
 def _watched(
@@ -317,6 +333,10 @@ def _print(options: argparse.Namespace, result: Path, minifying: _Minifying) -> 
         + (
             f"Debug it with: {shlex.join(['dynamo-dap', 'debug', str(result)])}\n"
             if minifying.fails_alone
-            else "  alone, the file does not fail: it may lack what the program registers\n"
+            else f"  alone, {_alone(minifying.other_error)}: it may lack what the program registers\n"
         )
     )
+
+
+def _alone(other_error: str) -> str:
+    return f"the file fails with another error, {other_error}" if other_error else "the file does not fail"

@@ -42,6 +42,8 @@ ATTEMPTS = Feature("attempts of the minifier in processes of their own", _MINIFI
 
 _RESULT = "repro.py"
 """The file name of the smallest program so far."""
+_SAME_FAILURE = 1
+"""The exit status of a fork whose graph fails as the whole graph does."""
 
 
 class MinifyingProcess:
@@ -225,13 +227,14 @@ def _change_minifier(*, is_isolated: bool) -> None:
         def attempt(*arguments: object) -> bool:
             child = os.fork()
             if child == 0:
-                answers = [True]
+                answers = [False]
                 try:
                     _on_new_thread(lambda: answers.append(fails(*arguments)))
                     sys.stderr.flush()
                 finally:
-                    os._exit(1 if answers[-1] else 0)
-            return os.waitpid(child, 0)[1] != 0
+                    os._exit(_SAME_FAILURE if answers[-1] else 0)
+            # A signal that ends the fork is another failure: the compile to minify raised, or gave wrong results.
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == _SAME_FAILURE
 
         return attempt
 
