@@ -18,7 +18,7 @@ import pytest
 from lsprotocol import types
 
 from dynamo_dap.commands import fix, report
-from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_untrusted
+from dynamo_dap.fixes.recorded_program import CannotTry, recorded_program, refuses_untrusted
 from dynamo_dap.language_server.presentation import TRY_FIX
 from dynamo_dap.protocol.access.consent import agree_to
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE

@@ -13,7 +13,7 @@ from dynamo_dap.commands.run import main as run
 from dynamo_dap.diff.caches import NUMBER
 from dynamo_dap.diff.model import JsonCaches, KeyPart, NotCached
 from dynamo_dap.diff.sides import Run
-from dynamo_dap.language_server.fixes.edits import Fix, edited
+from dynamo_dap.fixes.edits import Fix, edited
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.model import Place
 from tests.client.zygote import python

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.language_server.findings import Kind, findings_of
+from dynamo_dap.fixes.findings import Kind, findings_of
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from tests.client import Session

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.requests.contract import COMPARISON
 from dynamo_dap.protocol.wire.messages import decode
+from dynamo_dap.records.report.comparison_text import print_comparison
 from tests.client import Fixture, Session
 from tests.client.environments import alone, need_inductor, own_command
 from tests.client.timeline import DEADLINE

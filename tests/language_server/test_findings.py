@@ -6,9 +6,9 @@ import pytest
 from lsprotocol.types import CodeLens
 from pygls.workspace import PositionCodec
 
+from dynamo_dap.fixes.document import Document, Positions
+from dynamo_dap.fixes.findings import Finding, Kind, findings_of
 from dynamo_dap.language_server import presentation
-from dynamo_dap.language_server.document import Document, Positions
-from dynamo_dap.language_server.findings import Finding, Kind, findings_of
 from dynamo_dap.language_server.presentation import title
 from dynamo_dap.records.events import Ended, Record
 from dynamo_dap.records.model import Compile, CompiledFunction, Graph, GraphBreak, Place, TracedFunction

@@ -15,7 +15,7 @@ import pytest
 from lsprotocol import types
 
 from dynamo_dap.commands.fix import apply_fix, known_fixes
-from dynamo_dap.commands.recorded_program import CannotTry
+from dynamo_dap.fixes.recorded_program import CannotTry
 from dynamo_dap.language_server.presentation import TRY_FIX
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import read_record

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dynamo_dap.language_server.document import Document
+from dynamo_dap.fixes.document import Document
 from dynamo_dap.protocol.texts import PROGRAM_MARK, json_with_visible_controls, marked, with_visible_controls
 from dynamo_dap.terminal.functions_in_source import statement_lines
 from dynamo_dap.terminal.python_text import is_complete, is_python

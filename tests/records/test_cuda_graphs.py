@@ -18,7 +18,7 @@ from rich.console import Console
 from dynamo_dap.debuggee.torch_api.devices.cuda_graph_callers import CallSite
 from dynamo_dap.debuggee.torch_api.devices.cuda_graph_texts import read_mismatch, read_reason
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.language_server.findings import Kind, findings_of
+from dynamo_dap.fixes.findings import Kind, findings_of
 from dynamo_dap.protocol.requests import cuda_graphs as words
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import read_record

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dynamo_dap.language_server.findings import findings_of
+from dynamo_dap.fixes.findings import findings_of
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.requests.options import LaunchArguments
 from dynamo_dap.records.advice.gathering import what_to_do

@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,9 +53,13 @@ MAY_IMPORT = {
     "server": {"protocol", "records"},
     "checking": {"protocol", "records", "debuggee.launch", "debuggee.torch_api"},
     "terminal": {"protocol", *_DATA},
-    "language_server": {"protocol", "records", "trace_logs"},
-    "assistants": {"protocol", "checking", "terminal", "trace_logs", *_DATA},
-    "commands": {"protocol", "checking", "terminal", "language_server", "assistants", "trace_logs", "diff", *_DATA},
+    "fixes": {"protocol", "records"},
+    "language_server": {"protocol", "records", "trace_logs", "fixes"},
+    "assistants": {"protocol", "checking", "terminal", "trace_logs", "fixes", *_DATA},
+    "commands": {
+        *("protocol", "checking", "terminal", "language_server", "assistants", "trace_logs", "diff", "fixes"),
+        *_DATA,
+    },
     **{
         f"debuggee.{name}": {"protocol", *(f"debuggee.{below}" for below in _DEBUGGEE[:number])}
         | (_DATA if name in _WRITES_DATA else set())
@@ -63,12 +68,19 @@ MAY_IMPORT = {
 }
 """The other packages that each package may import."""
 
+_WITHIN = {
+    "protocol": ("wire", "requests", "access"),
+    "records": ("artifacts", "advice", "report"),
+    "server": ("client", "launching", "backends", "programs", "sessions"),
+    "debuggee.numerics": ("graphs", "faults", "gradients", "comparing", "stops"),
+    "debuggee.launch": ("children", "runs", "forecasts", "starting"),
+}
+"""The folders of large packages in order: each may import those before it."""
+
+_MAXIMUM_MODULES = 25
+"""How many modules a folder has at most: a newcomer looks through their names."""
+
 _STILL_UPWARD: set[tuple[str, str]] = {
-    ("assistants.questions", "commands"),
-    ("language_server.presentation", "commands"),
-    ("language_server.server", "commands"),
-    ("language_server.trials", "commands"),
-    ("terminal.compile_commands", "commands"),
     ("trace.frames", "debuggee.history"),
     ("trace.stop_texts", "debuggee.numerics"),
     ("trace.traced_view", "debuggee.history"),
@@ -138,6 +150,39 @@ def _below_package(name: str) -> str:
 def test_packages_import_only_what_is_below_them() -> None:
     wrong = _wrong_imports(adapter_modules())
     assert not wrong, "\n".join(wrong)
+
+
+def _folder_within(name: str, package: str) -> str:
+    return name.removeprefix(f"dynamo_dap.{package}.").partition(".")[0] if f"dynamo_dap.{package}." in name else ""
+
+
+def _wrong_within(modules: Iterable[Module], package: str) -> list[str]:
+    """Return the imports that point up between the folders of a package."""
+    order = _WITHIN[package]
+    return [
+        f"{module.name}:{line}: {imported}"
+        for module in modules
+        if (own := _folder_within(module.name, package)) in order
+        for imported, line in module.imports()
+        if (other := _folder_within(imported, package)) in order and order.index(other) > order.index(own)
+    ]
+
+
+@pytest.mark.parametrize("package", _WITHIN)
+def test_folders_of_a_package_import_only_what_is_below_them(package: str) -> None:
+    assert _wrong_within(adapter_modules(), package) == []
+    order = _WITHIN[package]
+    path = ADAPTER / "dynamo_dap" / package.replace(".", "/") / order[0] / "written.py"
+    wrong = _Written(path, f"from dynamo_dap.{package}.{order[1]}.some import name\n")
+    assert len(_wrong_within([wrong], package)) == 1
+    folders = {each.name for each in path.parents[1].iterdir() if (each / "__init__.py").is_file()}
+    assert folders == set(order)
+
+
+def test_no_folder_has_more_modules_than_a_newcomer_looks_through() -> None:
+    counts = Counter(module.path.parent for module in adapter_modules() if module.path.name != "__init__.py")
+    large = {str(folder.relative_to(ADAPTER)): count for folder, count in counts.items() if count > _MAXIMUM_MODULES}
+    assert large == {}
 
 
 def test_no_exception_outlives_its_import() -> None:
@@ -265,6 +310,7 @@ _WITHOUT_DYNAMO = (
     "assistants",
     "commands",
     "language_server",
+    "fixes",
     "server",
     "terminal",
     "records",

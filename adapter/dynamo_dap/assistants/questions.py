@@ -25,13 +25,13 @@ from dynamo_dap.assistants.runs import INPUT, Ended, Finish, Runs
 from dynamo_dap.assistants.workspace import Roots, Workspace
 from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.formats import JsonReport
-from dynamo_dap.commands.bisect import Verdict, text_without_fault, verdict_text
-from dynamo_dap.commands.compare import print_comparison, print_problems
-from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_untrusted
+from dynamo_dap.fixes.recorded_program import CannotTry, recorded_program, refuses_untrusted
 from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.texts import marked
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in
+from dynamo_dap.records.report.bisection_text import Verdict, text_without_fault, verdict_text
+from dynamo_dap.records.report.comparison_text import print_comparison, print_problems
 from dynamo_dap.records.report.output import chosen_record
 from dynamo_dap.records.report.text_report import print_report
 from dynamo_dap.trace_logs.logs import is_trace, read_any

@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from dynamo_dap.protocol.requests.bisection import (
-    KINDS,
     PARTS,
     SETTINGS,
     STAGES,
@@ -33,12 +32,18 @@ from dynamo_dap.protocol.requests.bisection import (
 from dynamo_dap.protocol.requests.contract import LaunchDescription
 from dynamo_dap.records.program import UNCOMPILED, add_program, given_program, launching, read_options
 from dynamo_dap.records.repeated_input import RepeatedInput
+from dynamo_dap.records.report.bisection_text import (
+    BY_EXIT,
+    BY_OUTPUT,
+    PROGRAM_MEANING,
+    Verdict,
+    text_without_fault,
+    verdict_text,
+)
 
 _PROGRAM = "program"
-_PROGRAM_MEANING = "the program as it is, with its own backend"
 _FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 """Turns off torch's caches, whose hits skip stages. The C++ compiler's cache stays on: it depends on the code alone."""
-_EXIT, _OUTPUT = "exit", "output"
 WRONG, NO_ANSWER, CANCELLED = 1, 2, 130
 """Exit statuses: a stage is wrong; there is nothing to bisect; the user interrupted."""
 
@@ -55,23 +60,6 @@ class _Ended:
     @property
     def is_good(self) -> bool:
         return self.problem is None
-
-
-@dataclass
-class Verdict:
-    """The result of a bisection."""
-
-    stage: str
-    problem: str
-    """What the stage did wrong."""
-    part: str | None = None
-    number: int | None = None
-    """The item in its part, counted from 1."""
-    item: BisectedItem | None = None
-    settings: dict[str, bool] = field(default_factory=dict)
-    """The torch setting that avoids the problem, with its value."""
-    text: str = ""
-    """The whole result as readable text."""
 
 
 def main(arguments: list[str]) -> int:
@@ -117,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--check",
-        default=_EXIT,
+        default=BY_EXIT,
         metavar="CHECK",
         help='how to recognize a correct run: "exit" (status 0; default), "output" (prints the same as uncompiled), or '
         "a Python expression that is true in the program's module at its end. The last two also compare the exit "
@@ -158,7 +146,7 @@ class _Bisection:
                 self._prove_repeatable()
                 return self._part_at_fault(stage, ended.problem)
         # The runs so far replaced the program's own backend.
-        ended = self._run(_PROGRAM_MEANING, _FRESH)
+        ended = self._run(PROGRAM_MEANING, _FRESH)
         if ended.problem is None:
             return None
         self._prove_repeatable()
@@ -166,7 +154,7 @@ class _Bisection:
 
     def _prove_repeatable(self) -> None:
         """Run the program uncompiled again. If its check fails now, failed checks prove nothing about the stages."""
-        if self._options.check != _EXIT and not self._run("uncompiled, again", UNCOMPILED).is_good:
+        if self._options.check != BY_EXIT and not self._run("uncompiled, again", UNCOMPILED).is_good:
             raise _NothingToFind(
                 "the check's result differs between uncompiled runs: seed the program's random numbers "
                 "(torch.manual_seed(0)), or give a --check that does not depend on them"
@@ -215,7 +203,7 @@ class _Bisection:
         number: int | None = None,
     ) -> _Ended:
         options = self._options
-        check = None if options.check in (_EXIT, _OUTPUT) else options.check
+        check = None if options.check in (BY_EXIT, BY_OUTPUT) else options.check
         self._result.unlink(missing_ok=True)
         run = BisectionRun(str(self._result), check, number, dict(settings or {}))
         command, described = launching(options.python, msgspec.structs.replace(self._program, bisection=run))
@@ -237,17 +225,17 @@ class _Bisection:
             last = done.stderr.decode(errors="replace").strip().splitlines()
             errors = [line for line in last if "Error" in line or "Exception" in line] or last
             return f"exit status {done.returncode}{': ' + errors[-1] if errors else ''}"
-        if self._options.check not in (_EXIT, _OUTPUT) and reported.check is not True:
+        if self._options.check not in (BY_EXIT, BY_OUTPUT) and reported.check is not True:
             if reported.check is None:
                 return "the check was not evaluated: the program did not reach its end"
             return f"not {self._options.check}"
-        if self._options.check == _OUTPUT and self._expected is not None and self._expected.output != done.stdout:
+        if self._options.check == BY_OUTPUT and self._expected is not None and self._expected.output != done.stdout:
             return "it prints something else"
         return None
 
     def _expected_status(self, status: int, *, has_raised: bool) -> int:
         """Return the exit status of a good run: 0, or with ``--check`` that of the uncompiled run."""
-        if self._options.check == _EXIT:
+        if self._options.check == BY_EXIT:
             return 0
         if self._expected is not None:
             return self._expected.status
@@ -277,33 +265,3 @@ def _run_limited(
                 return None
             raise
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
-
-
-def text_without_fault(check: str) -> str:
-    """Return the text for a program with no wrong stage."""
-    if check == _EXIT:
-        return (
-            "Every stage ends with exit status 0. The results were not compared: --check output compares what the "
-            "program prints, 'dynamo-dap compare' compares each line.\n"
-        )
-    if check == _OUTPUT:
-        return "Every stage prints what the uncompiled program prints.\n"
-    return f"In every stage this is true at the end: {check}\n"
-
-
-def verdict_text(found: Verdict) -> str:
-    """Return the result as text."""
-    meaning = STAGES.get(found.stage, _PROGRAM_MEANING)
-    lines = [f"Wrong: {found.stage} ({meaning}): {found.problem}"]
-    item = found.item
-    if found.part is not None:
-        name = item.name if item is not None else "?"
-        lines.append(f"  in {KINDS[found.part]} {name}, number {found.number} of its kind")
-    if item is not None and (item.gone or item.made):
-        lines.append(f"  it replaced {', '.join(item.gone) or 'nothing'} by {', '.join(item.made) or 'nothing'}")
-    if item is not None:
-        lines += [f"  at {place.path}:{place.line} in {place.function}" for place in item.places]
-    lines += [f"  it is right with {name} = {value}" for name, value in found.settings.items()]
-    if found.part is None and not found.settings and found.stage in PARTS:
-        lines.append("  no single pass, decomposition or lowering causes it")
-    return "\n".join(lines) + "\n"

@@ -17,8 +17,8 @@ from dynamo_dap.diff.cache_trials import MOST, CacheTrial
 from dynamo_dap.diff.caches import NUMBER, is_of_pass
 from dynamo_dap.diff.model import JsonCaches, NotCached
 from dynamo_dap.diff.sides import Run
-from dynamo_dap.language_server.document import Document, real_path
-from dynamo_dap.language_server.fixes.edits import (
+from dynamo_dap.fixes.document import Document, real_path
+from dynamo_dap.fixes.edits import (
     Edit,
     Fix,
     edited,
@@ -27,7 +27,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     still_parses,
 )
-from dynamo_dap.language_server.source_files import encoded_source, read_source_file
+from dynamo_dap.fixes.source_files import encoded_source, read_source_file
 
 _FILES = 200
 """The most files of a program to read."""

@@ -14,18 +14,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dynamo_dap.commands.recorded_program import (
+from dynamo_dap.fixes.document import Document, real_path
+from dynamo_dap.fixes.edits import Fix, Situation, edited
+from dynamo_dap.fixes.findings import findings_of
+from dynamo_dap.fixes.makers import fixes_of
+from dynamo_dap.fixes.recorded_program import (
     CannotTry,
     add_consent,
     asks_for_untrusted,
     command_of,
 )
-from dynamo_dap.commands.trial import Trial, as_json, runner_of, try_fixes
-from dynamo_dap.language_server.document import Document, real_path
-from dynamo_dap.language_server.findings import findings_of
-from dynamo_dap.language_server.fixes import fixes_of
-from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited
-from dynamo_dap.language_server.source_files import read_source_file
+from dynamo_dap.fixes.source_files import read_source_file
+from dynamo_dap.fixes.trial import Trial, as_json, runner_of, try_fixes
 from dynamo_dap.protocol.access.consent import visible
 from dynamo_dap.records.advice.gathering import what_to_do
 from dynamo_dap.records.advice.items import Item, at

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from dynamo_dap.commands.fix import known_fixes, print_trials, settings_of
-from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_for_untrusted
-from dynamo_dap.commands.trial import runner_of, try_fixes
-from dynamo_dap.language_server.fixes.edits import Fix
+from dynamo_dap.fixes.edits import Fix
+from dynamo_dap.fixes.recorded_program import CannotTry, add_consent, asks_for_untrusted
+from dynamo_dap.fixes.trial import runner_of, try_fixes
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.advice.gathering import what_to_do
 from dynamo_dap.records.artifacts.compiled_functions import is_compiled_function, read_compiled_function

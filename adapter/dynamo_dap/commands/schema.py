@@ -17,17 +17,17 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.checking.formats import JsonReport
-from dynamo_dap.commands.bisect import Verdict
 from dynamo_dap.commands.doctor import JsonDoctor
 from dynamo_dap.commands.minify import JsonMinified
 from dynamo_dap.commands.profile import JsonProfile
-from dynamo_dap.commands.trial import JsonTrial
 from dynamo_dap.diff.model import JsonCaches, JsonDiff
 from dynamo_dap.explore.model import Explored
+from dynamo_dap.fixes.trial import JsonTrial
 from dynamo_dap.protocol.requests.cache_entries import CachedFunction
 from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.requests.forecasts import ForecastBody
 from dynamo_dap.protocol.requests.saved_calls import RecordCallBody
+from dynamo_dap.records.report.bisection_text import Verdict
 from dynamo_dap.records.report.output import JsonRecord
 
 PRINTED: dict[str, tuple[Any, str]] = {

@@ -27,10 +27,10 @@ from lsprotocol.types import (
 )
 from rich.console import Console
 
-from dynamo_dap.commands.trial import Trial
-from dynamo_dap.language_server.document import Document, Positions
-from dynamo_dap.language_server.findings import Finding, Kind
-from dynamo_dap.language_server.fixes.edits import Edit, Fix
+from dynamo_dap.fixes.document import Document, Positions
+from dynamo_dap.fixes.edits import Edit, Fix
+from dynamo_dap.fixes.findings import Finding, Kind
+from dynamo_dap.fixes.trial import Trial
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Place, counts_of
 from dynamo_dap.records.report.text_report import print_report

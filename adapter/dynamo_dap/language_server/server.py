@@ -20,12 +20,12 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from dynamo_dap import __version__
-from dynamo_dap.commands.recorded_program import CannotTry
-from dynamo_dap.commands.trial import Trial, runner_of
-from dynamo_dap.language_server.document import Document, Positions, real_path
-from dynamo_dap.language_server.findings import Finding, findings_of
-from dynamo_dap.language_server.fixes import fixes_of
-from dynamo_dap.language_server.fixes.edits import Fix, Situation
+from dynamo_dap.fixes.document import Document, Positions, real_path
+from dynamo_dap.fixes.edits import Fix, Situation
+from dynamo_dap.fixes.findings import Finding, findings_of
+from dynamo_dap.fixes.makers import fixes_of
+from dynamo_dap.fixes.recorded_program import CannotTry
+from dynamo_dap.fixes.trial import Trial, runner_of
 from dynamo_dap.language_server.following import RecordFollower
 from dynamo_dap.language_server.presentation import (
     OPEN_RECORD,

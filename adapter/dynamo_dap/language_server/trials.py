@@ -14,10 +14,10 @@ from dataclasses import replace
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
-from dynamo_dap.commands.recorded_program import CannotTry
-from dynamo_dap.commands.trial import Cancelled, Runner, Trial, try_fixes
-from dynamo_dap.language_server.document import Document
-from dynamo_dap.language_server.fixes.edits import Fix
+from dynamo_dap.fixes.document import Document
+from dynamo_dap.fixes.edits import Fix
+from dynamo_dap.fixes.recorded_program import CannotTry
+from dynamo_dap.fixes.trial import Cancelled, Runner, Trial, try_fixes
 from dynamo_dap.protocol.texts import without_links
 
 APPLY = "Apply Fix"

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from lsprotocol.types import Hover, InlayHint, InlayHintKind, MarkupContent, MarkupKind, Range
 
-from dynamo_dap.language_server.document import Document, Positions, real_path
+from dynamo_dap.fixes.document import Document, Positions, real_path
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, Guard, TracedValue
 

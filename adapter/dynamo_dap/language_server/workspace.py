@@ -9,7 +9,7 @@ from pathlib import Path
 from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import Workspace
 
-from dynamo_dap.language_server.document import Document, real_path
+from dynamo_dap.fixes.document import Document, real_path
 from dynamo_dap.protocol.user_files import read_source
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.texts import is_readable_source

@@ -6,13 +6,13 @@ Importing this adds them to ``command_table``.
 from __future__ import annotations
 
 from dynamo_dap.calls.folder import reported
-from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.requests.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
 from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.requests.contract import COMPARISON, ENTRIES, FORGET, RECORD_CALL, SET_OPTION
 from dynamo_dap.protocol.requests.options import SetOptionArguments, SetOptionBody
 from dynamo_dap.protocol.requests.saved_calls import RecordCallArguments, RecordCallBody
 from dynamo_dap.protocol.wire.messages import decode
+from dynamo_dap.records.report.comparison_text import print_comparison
 from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.command_table import Group, command
 from dynamo_dap.terminal.debugger import Debugger

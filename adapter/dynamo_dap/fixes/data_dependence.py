@@ -15,8 +15,8 @@ import io
 import tokenize
 from collections.abc import Iterator
 
-from dynamo_dap.language_server.document import Document, Function
-from dynamo_dap.language_server.fixes.edits import (
+from dynamo_dap.fixes.document import Document, Function
+from dynamo_dap.fixes.edits import (
     Edit,
     Fix,
     Situation,

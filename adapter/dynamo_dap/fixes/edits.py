@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from dynamo_dap.language_server.document import Document
-from dynamo_dap.language_server.findings import Finding
+from dynamo_dap.fixes.document import Document
+from dynamo_dap.fixes.findings import Finding
 from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.advice.settings import Setting
 from dynamo_dap.records.events import Record

@@ -7,8 +7,8 @@ are offered only after a trial.
 
 from __future__ import annotations
 
-from dynamo_dap.language_server.fixes import dynamic_sizes, graph_breaks
-from dynamo_dap.language_server.fixes.edits import Fix, Situation, is_in_library, still_parses
+from dynamo_dap.fixes import dynamic_sizes, graph_breaks
+from dynamo_dap.fixes.edits import Fix, Situation, is_in_library, still_parses
 
 _MAKERS = (graph_breaks.fixes, dynamic_sizes.fixes)
 

@@ -13,8 +13,8 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from dynamo_dap.language_server.document import Document, Function, first_line
-from dynamo_dap.language_server.fixes.edits import Edit, Fix, Situation, insert_lines, is_alone, knows_torch
+from dynamo_dap.fixes.document import Document, Function, first_line
+from dynamo_dap.fixes.edits import Edit, Fix, Situation, insert_lines, is_alone, knows_torch
 from dynamo_dap.records.model import TRACING, Compile
 
 _SIZE = re.compile(

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.commands.further_checks import further_condition
-from dynamo_dap.commands.recorded_program import (
+from dynamo_dap.fixes.edits import Fix, edited
+from dynamo_dap.fixes.further_checks import further_condition
+from dynamo_dap.fixes.recorded_program import (
     CannotTry,
     Consents,
     RecordedProgram,
@@ -33,8 +34,7 @@ from dynamo_dap.commands.recorded_program import (
     recorded_program,
     refuses_untrusted,
 )
-from dynamo_dap.language_server.fixes.edits import Fix, edited
-from dynamo_dap.language_server.source_files import encoded_source
+from dynamo_dap.fixes.source_files import encoded_source
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE, LaunchDescription
 from dynamo_dap.records.advice.settings import Setting
 from dynamo_dap.records.events import Record, Started

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from dynamo_dap.language_server.document import real_path
+from dynamo_dap.fixes.document import real_path
 from dynamo_dap.records.advice.changes import causes_of, changes_of
 from dynamo_dap.records.advice.changing_lines import lines_that_change
 from dynamo_dap.records.advice.cuda_graph_items import cuda_graph_items

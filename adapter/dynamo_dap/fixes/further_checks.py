@@ -9,10 +9,10 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dynamo_dap.language_server.document import Document
-from dynamo_dap.language_server.findings import Finding, Kind, findings_of
-from dynamo_dap.language_server.fixes.data_dependence import checks
-from dynamo_dap.language_server.fixes.edits import Edit, Fix, Situation, edited, replace_lines
+from dynamo_dap.fixes.data_dependence import checks
+from dynamo_dap.fixes.document import Document
+from dynamo_dap.fixes.edits import Edit, Fix, Situation, edited, replace_lines
+from dynamo_dap.fixes.findings import Finding, Kind, findings_of
 from dynamo_dap.records.advice.items import at
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import GraphBreak, Place

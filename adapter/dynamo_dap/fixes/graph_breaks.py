@@ -14,10 +14,9 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from dynamo_dap.language_server.document import Document, Function, first_line
-from dynamo_dap.language_server.findings import Kind
-from dynamo_dap.language_server.fixes.data_dependence import fixes_of_condition, opposite
-from dynamo_dap.language_server.fixes.edits import (
+from dynamo_dap.fixes.data_dependence import fixes_of_condition, opposite
+from dynamo_dap.fixes.document import Document, Function, first_line
+from dynamo_dap.fixes.edits import (
     Edit,
     Fix,
     Situation,
@@ -27,6 +26,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
+from dynamo_dap.fixes.findings import Kind
 from dynamo_dap.protocol.requests.branches import CAPTURING_SETTINGS
 from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import Compile, Graph, GraphBreak, Node

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dynamo_dap.language_server.fixes.edits import Edit, edited_text
+from dynamo_dap.fixes.edits import Edit, edited_text
 from dynamo_dap.protocol.user_files import read_regular
 
 _END = re.compile(r"\r\n|\r|\n")

@@ -1,0 +1,1 @@
+"""Fixes for the findings of a record: edits, and trials of the program with them. Never imports torch."""
