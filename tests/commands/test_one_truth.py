@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
+from dynamo_dap.trace_logs.logs import read_any
 from tests.client import Session
 from tests.client.environments import own_command
 from tests.client.fixtures import Fixture
@@ -99,6 +102,22 @@ def test_one_function_has_one_name(outputs: Outputs) -> None:
 
 def test_one_compile_has_one_number_of_guards(outputs: Outputs) -> None:
     compare_guards(outputs)
+
+
+def test_a_trace_log_has_the_records_number_of_guards(tmp_path: Path) -> None:
+    subprocess.run(
+        [*own_command(), "run", "--trace", str(FIXTURE.path)],
+        env={**os.environ, RECORDS_VARIABLE: str(tmp_path)},
+        timeout=DEADLINE,
+        check=True,
+    )
+    (trace,) = tmp_path.rglob("*.trace")
+    (record,) = tmp_path.rglob("*.jsonl")
+    from_log, recorded = (
+        {one.id: (one.guard_count, len(one.guards)) for _, one in read_any(path).compiles()} for path in (trace, record)
+    )
+    assert from_log == recorded
+    assert all(count == shown > 0 for count, shown in recorded.values())
 
 
 def test_one_run_has_one_number_of_lines_that_break(outputs: Outputs) -> None:

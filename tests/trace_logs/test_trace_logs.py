@@ -164,7 +164,7 @@ def test_as_our_own_record_of_the_same_run(tmp_path: Path) -> None:
     assert own["counts"].pop("seconds") > 0
     assert logged["counts"].pop("seconds") > 0
     assert _reported(own) == _reported(logged)
-    assert own["counts"]["graphs"] == logged["counts"]["graphs"]
+    assert own["counts"] == logged["counts"]
 
 
 def _reported(report: dict[str, Any]) -> list[object]:
@@ -274,7 +274,8 @@ def test_lines_of_another_writer_in_between(logs: Path, tmp_path: Path) -> None:
     record = read_trace(log)
     assert sum(1 for _ in record.compiles()) == len(compiles(logs / "breaks"))
     # The payloads are cut off at their first line; what is left is there.
-    assert record.counts().guards == read_trace(logs / "breaks").counts().guards
+    assert record.counts().graphs == read_trace(logs / "breaks").counts().graphs
+    assert record.counts().guards > 0, "torch's own number, which is larger"
 
 
 def test_details_beyond_a_bound_are_left_out(logs: Path) -> None:

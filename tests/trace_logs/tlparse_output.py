@@ -27,8 +27,8 @@ class Facts:
 
     contents: dict[str, Counter[str]]
     """Names of artifacts, by compile and attempt."""
-    metrics: dict[str, tuple[float, int | None, str | None]]
-    """Seconds, guards and the kind of failure, by compile."""
+    metrics: dict[str, tuple[float, str | None]]
+    """Seconds and the kind of failure, by compile. Guards are left out: torch counts some of them several times."""
     breaks: int
     recompiles: int
     restarts: Counter[str]
@@ -67,7 +67,7 @@ def _attempts(lines: list[dict[str, Any]], started: dict[str, Any]) -> int:
     return max(line.get("attempt", 0) for line in same)
 
 
-def _metrics(lines: list[dict[str, Any]]) -> dict[str, tuple[float, int | None, str | None]]:
+def _metrics(lines: list[dict[str, Any]]) -> dict[str, tuple[float, str | None]]:
     found = {}
     for line in lines:
         # Torch 2.6 writes a reached recompile limit as a backward pass.
@@ -80,7 +80,6 @@ def _metrics(lines: list[dict[str, Any]]) -> dict[str, tuple[float, int | None, 
             )
             found[f"{line['frame_id']}/{line['frame_compile_id']}"] = (
                 round(seconds, 5),
-                facts.get("guard_count") or 0,
                 facts.get("fail_type"),
             )
     return found
@@ -108,7 +107,7 @@ def by_us(folder: Path, output: Path) -> Facts:
         events = write_chromium_events(log, file)
     return Facts(
         contents,
-        {one.id: (round(one.seconds or 0.0, 5), one.guard_count, kinds.get(one.id)) for one in compiles},
+        {one.id: (round(one.seconds or 0.0, 5), kinds.get(one.id)) for one in compiles},
         sum(1 for one in contents_of(log) if one.entry.name == "dynamo_graph_break_reason"),
         sum(bool(one.failures) for one in compiles),
         Counter({one.id: len(one.attempts) - 1 for one in compiles}),

@@ -60,6 +60,18 @@ LONGEST = 2000
 """Characters of the longest text that is shown."""
 
 
+def folded_check(expression: str) -> str:
+    """Return what a guard's expression checks, to count it once: equal for all marks of one tensor.
+
+    A mark is an attribute such as ``_dynamo_dynamic_indices``.
+    """
+    mark = _MARK.match(expression)
+    return expression if mark is None else f"marks of {mark['name']}"
+
+
+_MARK = re.compile(r"hasattr\((?P<name>.+), '_dynamo_\w+'\) == False$")
+
+
 def shortened(text: str) -> str:
     """Return ``text``, without its middle if it is too long to read."""
     half = LONGEST // 2

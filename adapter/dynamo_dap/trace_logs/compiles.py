@@ -364,7 +364,8 @@ class Translation:
         kind, reason = facts.get("fail_type"), facts.get("fail_reason")
         limit = _LIMIT.search(str(reason)) if not isinstance(facts.get("co_filename"), str) else None
         found.began = _number(facts.get("start_time")) or found.began
-        found.guard_count = int(_number(facts.get("guard_count")) or found.guard_count)
+        # Torch's own number counts some checks twice, and each mark of a tensor.
+        found.guard_count = found.guard_count or int(_number(facts.get("guard_count")) or 0)
         version = facts.get("pytorch_version")
         if self.torch is None and isinstance(version, str):
             # Torch before 2.13 logs its version only here.

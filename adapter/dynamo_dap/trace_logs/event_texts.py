@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dynamo_dap.protocol.texts import folded_check
 from dynamo_dap.records.model import GraphBreak, Guard, GuardFailure, Place, StackLine
 from dynamo_dap.trace_logs.graph_texts import SourceText
 
@@ -61,22 +62,30 @@ class ParsedGuards:
 
 
 def parsed_guards(text: str, full: Full) -> ParsedGuards:
-    """Return the guards in torch's text of a tree of guard managers."""
-    guards: list[Guard] = []
+    """Return the guards in torch's text of a tree of guard managers, counted as a record counts them.
+
+    A check counts once, and all marks of one tensor count as one check.
+    """
     lines: list[SourceText] = []
-    count = 0
+    parts: dict[str, list[str]] = {}
+    guards: dict[str, Guard] = {}
     for line in text.split("\n"):
         found = _GUARD.match(line)
         if found is None:
             continue
-        count += 1
-        if count > MAXIMUM_GUARDS:
-            continue
         expression, place = _split_check(found["text"], full, lines)
-        source = _SOURCE.search(expression)
-        about = None if source is None else as_written(source[0])
-        guards.append(Guard(expression[:_LONGEST], found["type"], place, about))
-    return ParsedGuards(count, guards, lines)
+        check = folded_check(expression)
+        if check not in parts and len(guards) < MAXIMUM_GUARDS:
+            source = _SOURCE.search(expression)
+            about = None if source is None else as_written(source[0])
+            guards[check] = Guard(check, found["type"], place, about)
+        if expression not in parts.setdefault(check, []):
+            parts[check].append(expression)
+    shown = [
+        msgspec.structs.replace(guard, expression=" and ".join(parts[check])[:_LONGEST])
+        for check, guard in guards.items()
+    ]
+    return ParsedGuards(len(parts), shown, lines)
 
 
 def as_written(source: str) -> str:

@@ -15,11 +15,10 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.cache.recompiles import split_check
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.protocol.texts import in_user_terms
+from dynamo_dap.protocol.texts import folded_check, in_user_terms
 
 SIZES = "SHAPE_ENV"
 """The kind of conditions on sizes, which are checked last."""
-_MARK = re.compile(r"hasattr\((?P<name>.+), '_dynamo_\w+'\) == False$")
 _OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\(")
 """As ``torch._dynamo.guards.get_tensor_guard_code_part`` writes it."""
 _TENSOR_FAILURE = re.compile(
@@ -68,8 +67,7 @@ def checks_of_manager(manager: object, failed: Sequence[str] = ()) -> list[Guard
     """
     found: dict[str, list[_Read]] = {}
     for one in _parts(manager):
-        mark = _MARK.match(one.expression)
-        parts = found.setdefault(f"marks of {mark['name']}" if mark else one.expression, [])
+        parts = found.setdefault(folded_check(one.expression), [])
         if all(one.expression != other.expression for other in parts):
             parts.append(one)
     # The tree contains a check of several objects at each of them.
