@@ -17,7 +17,13 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import promised_by
-from dynamo_dap.debuggee.torch_api.graphs.graph import module_path, target_name, user_places, with_other_paths
+from dynamo_dap.debuggee.torch_api.graphs.graph import (
+    module_path,
+    number_of,
+    target_name,
+    user_places,
+    with_other_paths,
+)
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     CallOperator,
     GraphRunner,
@@ -283,8 +289,11 @@ def place_of(node: Node, is_passed_over: Callable[[str], bool]) -> tuple[Place, 
 
 
 def places_of(node: Node) -> list[tuple[Place, str]]:
-    """Return the user's frames that made a node, innermost first: place and function."""
-    return list(user_places(node))[::-1]
+    """Return the user's frames that made a node, innermost first: place and function.
+
+    For a returned number, these are the frames that computed it.
+    """
+    return list(user_places(number_of(node) or node))[::-1]
 
 
 def module_of(node: Node, call: CachedCall) -> str | None:

@@ -38,7 +38,7 @@ from dynamo_dap.debuggee.replay.graph_calls import ContinuesInFork
 from dynamo_dap.debuggee.replay.replayed_graph import places_of
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import program_cells
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order
+from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order, number_of
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
@@ -501,6 +501,8 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
     for node in reference.graph.nodes:
         if node.target is operator.getitem and node.args[0] in reference.several:
             continue  # Python only takes an item out of a tuple here
+        if number_of(node) is not None:
+            continue  # Python has no tensor for this number, which is compared as a part of the state
         if node not in reference.values and node not in reference.several:
             continue
         if is_higher_order(node) or node in reference.visible.inside:

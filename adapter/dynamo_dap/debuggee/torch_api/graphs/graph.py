@@ -66,7 +66,21 @@ def operation_name(node: Node) -> str:
     operands = node.all_input_nodes
     if node.target is operator.getitem and operands and is_higher_order(operands[0]):
         node = operands[0]
+    node = number_of(node) or node
     return _USER_NAMES.get(str(getattr(node.target, "__name__", "")), target_name(node))
+
+
+def number_of(node: Node) -> Node | None:
+    """Return the node of the Python number that ``node`` returns as a tensor; None for the program's operations.
+
+    A compiled graph returns tensors only. So Dynamo wraps each float that the function returns or stores.
+    """
+    torch = sys.modules["torch"]
+    operands = node.all_input_nodes
+    if node.target is not torch.scalar_tensor or node.kwargs.get("dtype") is not torch.float64 or len(operands) != 1:
+        return None
+    is_tensor = hasattr(example_of(operands[0]), "dtype")
+    return None if is_tensor or any(user.op != "output" for user in node.users) else operands[0]
 
 
 _USER_NAMES = {"tag_activation_checkpoint": "checkpoint"}
