@@ -552,26 +552,40 @@ kind = sys.argv[1] if len(sys.argv) > 1 else ""
 modified, replay = SideEffects._get_modified_vars, SideEffects.codegen_update_mutated
 
 def all_but_one(effects):
-    return [each for each in modified(effects) if kind != "dictionary" or "counts" not in str(each.source)]
+    lost = {"dictionary": "counts", "pairs": "pairs", "members": "members", "deep": "deep"}.get(kind, "nothing")
+    return [each for each in modified(effects) if lost not in str(each.source)]
 
 def with_a_wrong_value(effects, *arguments, **keywords):
     for attributes in effects.store_attr_mutations.values():
-        if kind == "total" and "total" in attributes:
-            attributes["total"] = ConstantVariable.create(77)
+        if kind in WRONG and kind in attributes:
+            attributes[kind] = ConstantVariable.create(WRONG[kind])
     return replay(effects, *arguments, **keywords)
 
+WRONG = {"total": 77, "rate": 1.0, "flag": 1, "text": "a" * 3000}
 SideEffects._get_modified_vars, SideEffects.codegen_update_mutated = all_but_one, with_a_wrong_value
 
 def made():
     counts = {"calls": 0}
+    pairs, members = {}, set()
+    layers = [[number] for number in range(15_000 if kind == "deep" else 1)]
+    deep = [[[[[]]]]]
 
     class Local:
         def __init__(self):
             self.total = 0
+            self.rate = 1.0
+            self.flag = False
+            self.text = ""
 
         def note(self, x):
             counts["calls"] += 1  # @dictionary
             self.total += 2  # @total
+            self.rate = self.rate * 0.9995  # @rate
+            self.flag = True  # @flag
+            self.text = "a" * 2999 + "b"  # @text
+            pairs[(0, (1, "one"))] = x  # @pairs
+            members.add((0, 1))  # @members
+            deep[0][0][0][0].append(len(layers))  # @deep
             return x + 1
 
     local = Local()
@@ -592,7 +606,18 @@ for _ in range(2):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [("dictionary", "counts['calls'] is 0"), ("total", "local.total is 77"), ("", "")]
+    ("kind", "text"),
+    [
+        ("dictionary", "counts['calls'] is 0"),
+        ("pairs", "pairs is without (0, (1, 'one'))"),
+        ("members", "members is without (0, 1)"),
+        ("deep", "deep[0][0][0][0] is 0 items"),
+        ("total", "local.total is 77"),
+        ("rate", "local.rate is 1.0"),
+        ("flag", "local.flag is 1"),
+        ("text", "local.text is 'aaa"),
+        ("", ""),
+    ],
 )
 def test_what_a_traced_function_has_captured(tmp_path: Path, kind: str, text: str) -> None:
     """This includes variables captured by functions and methods of local classes that the compiled function calls."""
@@ -604,6 +629,38 @@ def test_what_a_traced_function_has_captured(tmp_path: Path, kind: str, text: st
     for each in found:
         assert (each["same"], each.get("line")) == (not kind, program.line(kind) if kind else None)
         assert text in each["verdict"]
+
+
+LEFT_OUT = """
+import torch
+
+layers = [[number] for number in range(30_000)]
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pairs = zip([1], [2])
+        self.key, self.seen = object(), {}
+
+    def forward(self, x):
+        self.seen[self.key] = x
+        self.large = x.new_zeros(len(layers) * 600)
+        return x + 1
+
+torch.compile(Model(), backend="eager")(torch.ones(3))
+"""
+
+
+def test_what_a_state_leaves_out_is_listed(tmp_path: Path) -> None:
+    """A state is limited, and some values cannot be compared between processes."""
+    program = program_of(LEFT_OUT, tmp_path)
+    command = [*own_command(), "compare", "--json", str(program.path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    (found,) = [json.loads(line) for line in run.stdout.splitlines()]
+    assert found["same"], run.stderr
+    left_out = " | ".join(found["notCompared"])
+    for text in ("nearest 50,000", "1 stored tensor", "keys or members of self.seen", "position of self.pairs"):
+        assert text in left_out
 
 
 OPERATORS = """

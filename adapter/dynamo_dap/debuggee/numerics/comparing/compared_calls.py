@@ -199,6 +199,7 @@ def _fault_in_values(
         return None, f"what {function} stores is not compared: it returns memory that no operation has set"
     try:
         compiled = state_after(cached_call, before)
+        comparison.not_compared += dict.fromkeys([*run.state[1], *compiled[1]])
         left = list(islice(differences(run.state, compiled, before, comparison.is_stored_right), _MAXIMUM_STORED))
         return _fault_in_stored(call, cached_call, roots, left) if left else None, None
     except NotRun as problem:

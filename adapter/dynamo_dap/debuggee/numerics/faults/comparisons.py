@@ -39,7 +39,7 @@ from dynamo_dap.debuggee.torch_api.graphs.custom_operators import (
     OperatorFault,
     differing_repeat,
 )
-from dynamo_dap.debuggee.torch_api.graphs.graph import node_with_result, operation_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import node_with_result, number_of, operation_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import Failed, NoRealValue, has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_api.graphs.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
@@ -292,7 +292,18 @@ class Comparison:
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: object, stored: Any) -> bool:
-        """Return whether ``stored`` matches ``expected``, or equals a compiled output whose eager value matches it."""
+        """Return whether ``stored`` matches ``expected``, or equals a compiled output whose eager value matches it.
+
+        Both are tensors, or numbers that are not equal: only numbers that the graph has computed may be rounded.
+        """
+        if not has_own_memory(stored):
+            return any(
+                number_of(node) is not None
+                and other.item() == stored
+                and self._difference(node, reference, reference.new_tensor(expected)).is_same
+                for node, other, reference in self._outputs
+                if has_own_memory(other) and has_own_memory(reference) and hasattr(node, "op")
+            )
         if difference(expected, stored).is_same:
             return True
         torch = sys.modules["torch"]
@@ -302,10 +313,13 @@ class Comparison:
                 and (stored.shape, stored.dtype) == (other.shape, other.dtype)
                 and torch.equal(stored, other)
                 and self._difference(node, reference, expected).is_same
-                for node, other, reference in zip(
-                    self.graph.output_nodes, self.outputs, self.reference.outputs, strict=True
-                )
+                for node, other, reference in self._outputs
             )
+
+    @property
+    def _outputs(self) -> Iterable[tuple[Any, Any, Any]]:
+        """The node, the compiled value and the eager value of each output."""
+        return zip(self.graph.output_nodes, self.outputs, self.reference.outputs, strict=True)
 
     def _difference(self, node: Node, reference: object, other: object) -> Difference:
         found = difference(reference, other, self.reference.referee(node))

@@ -12,12 +12,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import hashlib
 import inspect
-import math
+import itertools
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import find_in_type, is_exactly
@@ -37,25 +39,28 @@ from dynamo_dap.debuggee.values.type_facts import (
 Roots = Mapping[str, Callable[[], object]]
 """For each expression, a function that returns the present value."""
 Step = tuple[str, Any]
-"""``attribute`` or ``item``, with its name or key."""
+"""``attribute`` or ``item`` with its name or key, or ``value of object`` with the position of the key."""
 Entry = tuple[str, tuple[Step, ...], str, Any]
 """The root of a value, the path from the root, the value's kind, and facts that are compared."""
-State = dict[str, Entry]
-"""The entries by expression; those nearer to a root come first."""
+State = tuple[dict[str, Entry], list[str]]
+"""The entries by expression, those nearer to a root first; and what was left out, as texts for the user."""
 
 RETURNED = "the returned value"
 
 _MISSING = object()
-_MAXIMUM = 20_000
+_SHOWN_NAMES = 3
+_MAXIMUM = 50_000
 """The maximum number of values in a state; those nearest to the roots are kept."""
 _MAXIMUM_BYTES = 64 * 2**20
 """The maximum size of tensor contents in a state. Further tensors are compared only by shape and dtype."""
 _MAXIMUM_TEXT = 2_000
-_TOLERANCE = 1e-3
+"""The number of characters that are kept of a text; of the others, a checksum is kept."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES = (list, tuple, collections.deque)
 _CLOSED = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CodeType)
 """Types whose attributes are not compared."""
+_ITERATORS = tuple(type(iter(each)) for each in ([], (), "", b"", {}, {}.values(), {}.items(), set(), range(0)))
+"""Types of iterators whose position can be read without a change."""
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 """The dictionaries of a ``torch.nn.Module`` whose items users write as attributes."""
 
@@ -135,7 +140,10 @@ class Before:
         """Note the tensors; ``written`` has the storages that the compiled graph has written to."""
         self._roots = roots
         self._written = frozenset(written)
-        self.tensors = {id(value): value for *_, value in _walk(roots) if has_own_memory(value)}
+        values = [value for *_, value in _walk(roots)]
+        self.tensors = {id(value): value for value in values if has_own_memory(value)}
+        self._objects = {id(value): found for value in values if (found := _object_keys(value))}
+        """The identities of the keys and members that are objects, by the identity of their dictionary or set."""
         self._versions: dict[int, int] = {}
         self.note_versions()
 
@@ -145,14 +153,19 @@ class Before:
 
     def state(self, returned: object) -> State:
         """Return the present state; ``returned`` is the function's result."""
-        left, state = _MAXIMUM_BYTES, State()
-        for expression, root, steps, value in _walk({**self._roots, RETURNED: lambda: returned}):
+        left, entries, left_out = _MAXIMUM_BYTES, dict[str, Entry](), _LeftOut()
+        for expression, root, steps, value in _walk({**self._roots, RETURNED: lambda: returned}, left_out):
             kind, facts = _facts(value)
             if kind == "tensor":
                 content, left = self._content(value, left)
                 facts = (*facts, content)
-            state[expression] = (root, steps, kind, facts)
-        return state
+                left_out.tensors += content is None
+            elif (objects := _object_keys(value)) and self._objects.get(id(value)) != objects:
+                left_out.keys.append(expression)
+            elif kind == "other" and _has_position(value):
+                left_out.positions.append(expression)
+            entries[expression] = (root, steps, kind, facts)
+        return entries, left_out.texts()
 
     def _content(self, value: Any, left: int) -> tuple[object, int]:
         """Return a tensor's bytes, or its identity if it is unchanged; also how many bytes may still be kept.
@@ -182,13 +195,46 @@ class Before:
         return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(kind).reshape(shape)
 
 
+@dataclass
+class _LeftOut:
+    """What a state does not have, of the values that a call can reach."""
+
+    is_cut: bool = False
+    tensors: int = 0
+    keys: list[str] = field(default_factory=list)
+    """The dictionaries and sets whose keys or members are objects that may have changed."""
+    positions: list[str] = field(default_factory=list)
+    """The iterators and random generators whose position cannot be read, or not for a fork."""
+
+    def texts(self) -> list[str]:
+        """Return what was left out, for the user."""
+        megabytes = _MAXIMUM_BYTES >> 20
+        texts = [f"values beyond the nearest {_MAXIMUM:,} that the call can reach"] if self.is_cut else []
+        if self.tensors:
+            tensors = "1 stored tensor" if self.tensors == 1 else f"{self.tensors} stored tensors"
+            texts.append(f"contents of {tensors}, beyond {megabytes} MiB or not on the CPU")
+        if self.keys:
+            texts.append(f"which objects are keys or members of {_some(self.keys)}")
+        if self.positions:
+            texts.append(f"the position of {_some(self.positions)}")
+        return texts
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more
+
+
 def identity_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, object]:
     """Return the kind and facts of the value at a place. They change when a store changes the place."""
     value = roots[root]()
     for kind, name in steps:
-        value = (_attributes(value) or {}).get(name, _MISSING) if kind == "attribute" else _item(value, name)
+        if kind == "attribute":
+            value = (_attributes(value) or {}).get(name, _MISSING)
+        else:
+            value = _item(value, name) if kind == "item" else _value_of_object(value, name)
     found, facts = _facts(value)
-    return found, (id(value), version_of(value)) if found == "tensor" else facts
+    return found, (id(value), version_of(value)) if found == "tensor" else (type(facts), facts)
 
 
 def _item(value: Any, name: object) -> object:
@@ -199,8 +245,19 @@ def _item(value: Any, name: object) -> object:
     return next((each for at, each in enumerate(_items(value)) if at == name), _MISSING)
 
 
-def _walk(roots: Roots) -> Iterator[tuple[str, str, tuple[Step, ...], object]]:
-    """Yield the expression, root, path and value of all reachable values, nearest first."""
+def _value_of_object(value: Any, position: int) -> object:
+    """Return the value of a dictionary's ``position``-th key that is an object."""
+    if not issubclass(type(value), dict):
+        return _MISSING
+    values = (each for key, each in dict.items(value) if not _is_plain(key))
+    return next(itertools.islice(values, position, None), _MISSING)
+
+
+def _walk(roots: Roots, left_out: _LeftOut | None = None) -> Iterator[tuple[str, str, tuple[Step, ...], object]]:
+    """Yield the expression, root, path and value of all reachable values, nearest first.
+
+    If there are too many, note in ``left_out`` that the walk has ended early.
+    """
     waiting: collections.deque[tuple[str, str, tuple[Step, ...], object]] = collections.deque(
         (name, name, (), get()) for name, get in roots.items()
     )
@@ -216,6 +273,8 @@ def _walk(roots: Roots) -> Iterator[tuple[str, str, tuple[Step, ...], object]]:
         seen.add(id(value))
         for text, way, child in _children(value):
             waiting.append((f"{expression}{text}", root, (*steps, *way), child))
+    if waiting and left_out is not None:
+        left_out.is_cut = True
 
 
 def _children(value: Any) -> Iterator[tuple[str, tuple[Step, ...], object]]:
@@ -224,9 +283,13 @@ def _children(value: Any) -> Iterator[tuple[str, tuple[Step, ...], object]]:
         for at, each in enumerate(_items(value)):
             yield f"[{at}]", (("item", at),), each
     elif kind == "dictionary":
+        objects = itertools.count()
         for key, each in dict.items(value):
-            if is_exactly(key, _PLAIN):
+            if _is_plain(key):
                 yield f"[{key!r}]", (("item", key),), each
+            else:
+                at = next(objects)
+                yield f"[<object {at}>]", (("value of object", at),), each
     elif kind == "object":
         for name, each in (_attributes(value) or {}).items():
             if name in _OF_MODULES and issubclass(type(each), dict):
@@ -247,19 +310,57 @@ def _facts(value: Any) -> tuple[str, Any]:
     if value is _MISSING:
         return "missing", None
     if is_exactly(value, _PLAIN):
-        return "plain", value[:_MAXIMUM_TEXT] if kind in (str, bytes) else value
+        return "plain", _shortened(value) if kind in (str, bytes) else value
     if has_own_memory(value):
         return "tensor", (tuple(int(each) for each in value.shape), str(value.dtype).rpartition(".")[2])
     if issubclass(kind, _SEQUENCES):
         return "sequence", sum(1 for _ in _items(value))
-    if issubclass(kind, dict):
-        return "dictionary", tuple(sorted(repr(key) for key in dict.keys(value) if is_exactly(key, _PLAIN)))
-    if issubclass(kind, (set, frozenset)):
-        base = set if issubclass(kind, set) else frozenset
-        return "set", tuple(sorted(repr(each) for each in base.__iter__(value) if is_exactly(each, _PLAIN)))
+    if issubclass(kind, (dict, set, frozenset)):
+        objects = len(_object_keys(value))
+        names = sorted(repr(each) for each in _keys(value) if _is_plain(each))
+        counted = [f"{objects} objects"] if objects else []
+        return "dictionary" if issubclass(kind, dict) else "set", (*names, *counted)
+    if kind in _ITERATORS:
+        return "iterator", operator.length_hint(value)
     closed = issubclass(kind, _CLOSED) or module_of(kind).startswith(("torch._", "builtins"))
     names = None if closed else _attributes(value)
     return ("other", None) if names is None else ("object", tuple(sorted(names)))
+
+
+def _keys(value: Any) -> Iterator[object]:
+    """Yield the keys of a dictionary, or the members of a set; nothing for another value."""
+    base = next((each for each in (dict, set, frozenset) if issubclass(type(value), each)), None)
+    if base is not None:
+        yield from base.__iter__(value)
+
+
+def _object_keys(value: object) -> tuple[int, ...]:
+    """Return the identities of the keys or members that are objects, in order."""
+    return tuple(id(each) for each in _keys(value) if not _is_plain(each))
+
+
+def _is_plain(key: Any) -> bool:
+    """Return whether a key is a number, a text, or a tuple or frozenset of such keys."""
+    if is_exactly(key, (tuple, frozenset)):
+        return all(map(_is_plain, key))
+    return is_exactly(key, _PLAIN)
+
+
+def _has_position(value: object) -> bool:
+    """Return whether a value is an iterator or a random generator, whose position cannot be compared."""
+    kind = type(value)
+    if kind is sys.modules["torch"].Generator:
+        return True
+    return module_of(kind) in ("builtins", "itertools") and find_in_type(value, "__next__") is not None
+
+
+def _shortened(text: Any) -> Any:
+    """Return a text, with a checksum in place of the characters beyond the first ones."""
+    if len(text) <= _MAXIMUM_TEXT:
+        return text
+    checksum = hashlib.sha256(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text).hexdigest()
+    rest = f"... ({len(text)} characters, SHA-256 {checksum})"
+    return text[:_MAXIMUM_TEXT] + (rest if isinstance(text, str) else rest.encode())
 
 
 def _attributes(value: object) -> dict[str, Any] | None:
@@ -294,9 +395,12 @@ class StoredDifference:
 def differences(
     python: State, compiled: State, before: Before, are_same: Callable[[object, object], bool]
 ) -> Iterator[StoredDifference]:
-    """Yield the differences. ``are_same`` compares two tensors of the same shape and dtype."""
-    for expression, (root, steps, kind, facts) in python.items():
-        other = compiled.get(expression)
+    """Yield the differences.
+
+    ``are_same`` compares two tensors of the same shape and dtype, or two numbers of type ``float``.
+    """
+    for expression, (root, steps, kind, facts) in python[0].items():
+        other = compiled[0].get(expression)
         if other is None or "other" in (kind, other[2]):
             continue
         if kind == other[2] and _are_same(kind, facts, other[3], before, are_same):
@@ -307,8 +411,11 @@ def differences(
 
 
 def _are_same(kind: str, one: Any, other: Any, before: Before, are_same: Callable[[object, object], bool]) -> bool:
-    if kind == "plain" and float in (type(one), type(other)) and {type(one), type(other)} <= {int, float}:
-        return math.isclose(one, other, rel_tol=_TOLERANCE) or (math.isnan(one) and math.isnan(other))
+    if kind == "plain":
+        if type(one) is not type(other):
+            return False  # True equals 1, and 1 equals 1.0
+        is_equal = bool(one == other) or (one != one and other != other)  # noqa: PLR0124  (only NaN differs from itself)
+        return is_equal or (isinstance(one, float) and are_same(one, other))
     if kind != "tensor" or one[:2] != other[:2] or one[2] == other[2]:
         return bool(one == other)
     tensors = before.tensor(one), before.tensor(other)
@@ -330,6 +437,8 @@ def _text(kind: str, facts: Any, beside: object) -> str:
         return "1 item" if facts == 1 else f"{facts} items"
     if kind == "missing":
         return "not there"
+    if kind == "iterator":
+        return f"an iterator with {facts} items left"
     if isinstance(beside, tuple) and isinstance(facts, tuple):
         own = [str(each) for each in facts if each not in beside]
         others = [str(each) for each in beside if each not in facts]
