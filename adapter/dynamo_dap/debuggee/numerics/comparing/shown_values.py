@@ -118,7 +118,7 @@ def _difference(call: GraphCall, comparison: Comparison) -> str | None:
             return f"result {number}, {each.text}"
     if not call.graph.written:
         return None
-    written = WrittenInputs(comparison.graph, call.kept.random).first_difference(call.inputs)
+    written = WrittenInputs(comparison.graph, call.kept.random, comparison.reference.runs).first_difference(call.inputs)
     if written is None:
         return None
     name = comparison.graph.names.get(written.placeholder) or written.placeholder.name

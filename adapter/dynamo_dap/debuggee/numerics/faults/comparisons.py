@@ -261,6 +261,9 @@ class Comparison:
         self._backend = backend
         self._random = tuple(random)
         self._values: list[object] = []
+        self._inputs: WrittenInputs | None = None
+        self._after: Sequence[object] = ()
+        """The inputs after the compiled call, if these are compared."""
         self._records_gradients = False
         """Whether to compile the graph for a backward pass, too: the difference appears only then."""
         self.by_line: dict[tuple[str, int], Difference] = {}
@@ -292,22 +295,24 @@ class Comparison:
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: object, stored: Any) -> bool:
-        """Return whether ``stored`` matches ``expected``, or equals a compiled output whose eager value matches it.
+        """Return whether ``stored`` matches ``expected``, or equals what the graph left or returned and is right there.
 
         Both are tensors, or numbers that are not equal: only numbers that the graph has computed may be rounded.
         """
+        torch = sys.modules["torch"]
         if not has_own_memory(stored):
             return any(
                 number_of(node) is not None
                 and other.item() == stored
-                and self._difference(node, reference, reference.new_tensor(expected)).is_same
+                and self._difference(node, reference, torch.tensor(expected, dtype=torch.float64)).is_same
                 for node, other, reference in self._outputs
                 if has_own_memory(other) and has_own_memory(reference) and hasattr(node, "op")
             )
         if difference(expected, stored).is_same:
             return True
-        torch = sys.modules["torch"]
         with data_reading():
+            if self._inputs is not None and self._inputs.is_right(expected, stored, self._after):
+                return True
             return any(
                 has_own_memory(other)
                 and (stored.shape, stored.dtype) == (other.shape, other.dtype)
@@ -454,7 +459,8 @@ class Comparison:
         Raises:
             Exception: whatever an operation of the graph raises.
         """
-        inputs = WrittenInputs(self.graph, self._random)
+        inputs = self._inputs = WrittenInputs(self.graph, self._random, self.reference.runs)
+        self._after = after
         self.runs.append("Dynamo's graph on copies of the inputs")
         found = inputs.first_difference(after)
         if found is None:

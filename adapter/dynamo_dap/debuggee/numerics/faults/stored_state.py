@@ -59,7 +59,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES = (list, tuple, collections.deque)
 _CLOSED = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CodeType)
 """Types whose attributes are not compared."""
-_ITERATORS = tuple(type(iter(each)) for each in ([], (), "", b"", {}, {}.values(), {}.items(), set(), range(0)))
+_ITERABLES: tuple[Any, ...] = ([], (), "", b"", {}, {}.values(), {}.items(), set(), range(0))
+_ITERATORS = tuple(type(iter(each)) for each in _ITERABLES)
 """Types of iterators whose position can be read without a change."""
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 """The dictionaries of a ``torch.nn.Module`` whose items users write as attributes."""
@@ -317,9 +318,9 @@ def _facts(value: Any) -> tuple[str, Any]:
         return "sequence", sum(1 for _ in _items(value))
     if issubclass(kind, (dict, set, frozenset)):
         objects = len(_object_keys(value))
-        names = sorted(repr(each) for each in _keys(value) if _is_plain(each))
+        keys = sorted(repr(each) for each in _keys(value) if _is_plain(each))
         counted = [f"{objects} objects"] if objects else []
-        return "dictionary" if issubclass(kind, dict) else "set", (*names, *counted)
+        return "dictionary" if issubclass(kind, dict) else "set", (*keys, *counted)
     if kind in _ITERATORS:
         return "iterator", operator.length_hint(value)
     closed = issubclass(kind, _CLOSED) or module_of(kind).startswith(("torch._", "builtins"))
@@ -355,7 +356,7 @@ def _has_position(value: object) -> bool:
 
 
 def _shortened(text: Any) -> Any:
-    """Return a text, with a checksum in place of the characters beyond the first ones."""
+    """Return a text, with a checksum instead of the characters beyond the first ones."""
     if len(text) <= _MAXIMUM_TEXT:
         return text
     checksum = hashlib.sha256(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text).hexdigest()

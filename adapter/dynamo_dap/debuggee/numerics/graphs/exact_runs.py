@@ -70,6 +70,11 @@ def overwritten_key(name: str) -> str:
     return f"{name} before the next write"
 
 
+def left_key(name: str) -> str:
+    """Return the key in ``ExactRun`` for the contents of an input after the graph, if the graph writes to it."""
+    return f"{name} after the graph"
+
+
 def version_after(node: Node, value: Tensor) -> int:
     """Return the version of the tensor ``value`` after ``node``; -1 for an assignment to another node's tensor."""
     return version_of(value) if node_with_result(node) is node else -1
@@ -509,10 +514,13 @@ def _makes_default_fractions(node: Node) -> bool:
 def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise | None) -> ExactRun:
     run = widened_graph(visible.graph)
     seen: dict[str, tuple[object, int, object]] = {}
+    given: dict[Node, object] = {}
 
     def note(node: Node, results: Mapping[Node, object]) -> None:
         if node.prev.op == "root":
             seen.clear()
+        if node.op == "placeholder":
+            given[node] = results[node]
         is_taken = node.name in taken and taken[node.name].put(node, results)
         if noise is not None and node.name not in visible.added:
             noise.disturb(node, results, _DISTURBANCE_OF_TAKEN if is_taken else 1.0)
@@ -520,10 +528,13 @@ def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise |
 
     outputs = run.run(note)
     values = _results(seen)
-    for node, value in zip(run.output_nodes, outputs, strict=True):
-        if has_own_memory(value):
-            with data_reading():
+    with data_reading():
+        for node, value in zip(run.output_nodes, outputs, strict=True):
+            if has_own_memory(value):
                 values[getattr(node, "name", "")] = value.detach().clone()
+        for node, value in given.items():
+            if has_own_memory(value) and storage_of(run.inputs[node]) in run.written:
+                values[left_key(node.name)] = value.detach().clone()
     return values
 
 

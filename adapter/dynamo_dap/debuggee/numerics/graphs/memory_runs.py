@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.graphs.exact_runs import ExactRuns, left_key, overwritten_key
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
@@ -42,13 +44,16 @@ class WrittenInput:
 class WrittenInputs:
     """The contents of the inputs after Dynamo's graph has run."""
 
-    def __init__(self, graph: ReplayedGraph, random: Iterable[Callable[[], None]]) -> None:
+    def __init__(self, graph: ReplayedGraph, random: Iterable[Callable[[], None]], runs: ExactRuns) -> None:
         """Run ``graph`` on copies of its inputs; ``random`` restores the call's random states.
+
+        ``runs`` are the float64 runs of the graph, which judge rounding errors in what it writes.
 
         Raises:
             Exception: whatever an operation raises.
         """
         self._graph = graph
+        self._runs = runs
         self._random = tuple(random)
         self._placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         self._attributes = list(graph.own_attributes())
@@ -129,7 +134,7 @@ class WrittenInputs:
         order: dict[object, int] = {node: at for at, node in enumerate(self._graph.nodes)}
         found = []
         for placeholder, expected, other in zip(nodes, self._left, after, strict=False):
-            how = difference(expected, other)
+            how = self._difference(placeholder, expected, other)
             if not how.is_same:
                 with data_reading():
                     value = other.detach().clone()
@@ -137,6 +142,27 @@ class WrittenInputs:
                 writer = written[-1] if written else self._writer_by_contents(placeholder)
                 found.append(WrittenInput(placeholder, writer, how, value))
         return min(found, key=lambda each: order.get(each.writer, len(order)), default=None)
+
+    def is_right(self, expected: object, stored: Any, after: Sequence[object]) -> bool:
+        """Return whether ``stored`` equals an input after the compiled call, whose eager contents match ``expected``.
+
+        ``after`` has the inputs after the compiled call.
+        """
+        torch = sys.modules["torch"]
+        return any(
+            has_own_memory(other)
+            and (stored.shape, stored.dtype) == (other.shape, other.dtype)
+            and torch.equal(stored, other)
+            and self._difference(placeholder, left, expected).is_same
+            for placeholder, left, other in zip(self._placeholders, self._left, after, strict=False)
+        )
+
+    def _difference(self, placeholder: Node, expected: object, other: object) -> Difference:
+        how = difference(expected, other, self._runs.referee(left_key(placeholder.name)))
+        given = self._graph.inputs.get(placeholder)
+        if has_own_memory(given) and storage_of(given) not in self._graph.written:
+            return replace(how, is_same=not how.largest)  # an input to which the graph does not write has no rounding
+        return how
 
     def first_wrong_writer(
         self, found: WrittenInput, backend: Callable[..., object], prefix: Callable[[Sequence[Node]], object]
@@ -150,7 +176,8 @@ class WrittenInputs:
         at = nodes.index(found.placeholder)
         for writer in self._writers.get(found.placeholder, [])[:-1]:
             try:
-                if not difference(*(each[at] for each in self._left_by_prefix(writer, backend, prefix))).is_same:
+                expected, other = (each[at] for each in self._left_by_prefix(writer, backend, prefix))
+                if not difference(expected, other, self._runs.referee(overwritten_key(writer.name))).is_same:
                     return writer
             except Exception:  # noqa: BLE001  (whatever the backend raises: then the last writer is the answer)
                 break
