@@ -28,10 +28,13 @@ _SECONDS = 600
 
 @dataclass(frozen=True)
 class Reported:
-    """The facts that one stop reports."""
+    """The facts that one stop reports, and where it is."""
 
     name: str
     line: int | None
+    """The line that the text names."""
+    frames: list[int]
+    """The lines of the program's frames at the stop, innermost first."""
     kind: str | None
     text: str
 
@@ -88,10 +91,12 @@ def stops_in(session: Session, program: str, *names: str) -> list[Reported]:
         info = session.request("exceptionInfo", {"threadId": stop.thread_id})
         text = f"{info['exceptionId']}\n{info['description']}"
         where, made = _WHERE.search(info["description"]), _MADE.search(text)
+        frames = [each.line for each in stop.frames if Path(each.path or "").name == program]
         found.append(
             Reported(
                 stop.frame_called("main").evaluate("name").text.strip("'"),
                 int(where[2]) if where and Path(where[1]).name == program else None,
+                frames,
                 made[1].lower() if made else None,
                 text,
             )

@@ -10,6 +10,9 @@ from tests.end_to_end.culprits import CORRECT, WRONG, correct_programs, culprits
 
 pytestmark = pytest.mark.long
 
+OF_CALLERS = {"data_with_nan", "later_data_with_nan", "optimizer_in_a_step"}
+"""The thread is in a traced function, and the text names the line that calls it."""
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("program", WRONG)
@@ -19,6 +22,9 @@ def test_the_first_stop_names_line_and_kind(session: Session, program: str) -> N
     assert sum(len(culprits(each)) for each in WRONG) >= 40
     reported = stops_in(session, program)
     assert [each for each in scores(program, reported) if not each.is_right] == []
+    firsts = {each.name: each for each in reversed(reported)}
+    elsewhere = {name for name, each in firsts.items() if each.frames[0] != each.line}
+    assert elsewhere <= OF_CALLERS, "the thread is at the line that the text names"
     assert program == "backward.py" or any(" in forward of self.layers.1: " in each.text for each in reported)
 
 

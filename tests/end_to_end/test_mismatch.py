@@ -113,6 +113,84 @@ def test_a_backend_that_is_wrong(session: Session, tmp_path: Path) -> None:
     assert session.output("stdout") == untouched(program)
 
 
+IN_BODIES = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+def cosine_for_sine(graph, inputs):
+    for module in graph.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            node.target = "cos" if node.target == "sin" else node.target
+        if hasattr(module, "recompile"):
+            module.recompile()
+    return graph.forward
+
+def layer(x):
+    angle = x * 2
+    turned = angle.sin()  # @checkpoint
+    return turned + 1
+
+@torch.compile(backend=cosine_for_sine)
+def checkpointed(x):
+    y = checkpoint(layer, x.exp(), use_reentrant=False)
+    return y * 3
+
+def inner(x):
+    y = x * 2
+    return y.sin() + 1  # @nested
+
+def outer(x):
+    y = x + 1
+    return checkpoint(inner, y, use_reentrant=False).exp()
+
+@torch.compile(backend=cosine_for_sine)
+def nested(x):
+    return checkpoint(outer, x, use_reentrant=False).sum()
+
+def positive(x):
+    y = x + 2
+    return y.sin()  # @branch
+
+@torch.compile(backend=cosine_for_sine)
+def branches(x):
+    y = torch.cond(x.sum() > 0, positive, lambda x: x.tanh(), (x,))
+    return y * 3
+
+@torch.compiler.nested_compile_region
+def region(x):
+    return (x * 2).sin()
+
+@torch.compile(backend=cosine_for_sine)
+def regions(x):
+    y = region(x) + 0.5  # @region
+    return region(y)
+
+torch.manual_seed(0)
+for function in (checkpointed, nested, branches, regions):
+    for _ in range(2):
+        print(function(torch.rand(8, requires_grad=function in (checkpointed, nested))).sum().item())
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_line_in_the_body_of_an_operator(session: Session, tmp_path: Path) -> None:
+    """The thread stops at the line in the body, in its function, not at the line that calls the operator."""
+    program = program_of(IN_BODIES, tmp_path)
+    launch(session, program)
+    for marker, value in (("checkpoint", "angle"), ("nested", "y"), ("branch", "y")):
+        for _ in range(2):
+            stop = session.wait_for_stop("exception", at=marker)
+            assert f":{stop.frame.line} in " in reported(session, stop)[1][1]
+            assert stop.frame.evaluate(f"(tuple(__value__.shape), tuple({value}.shape))").text == "((8,), (8,))"
+            session.resume()
+    # Dynamo traces the body of a region once for all of its calls: the call says which one is wrong.
+    for _ in range(2):
+        session.wait_for_stop("exception", at="region")
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)
+
+
 IN_THE_BACKWARD = """
 import torch
 

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import sys
 import types
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,7 +56,8 @@ class ReplayedGraph:
         """Take torch's ``graph`` from the running replay of ``call``; ``numbers`` are ``NodeHook``'s, by node."""
         self.call = call
         self.module = graph
-        self.numbers = numbers
+        self.numbers = {node: number for node, number in numbers.items() if number > 0}
+        self._numbers_in_bodies = {node: number for node, number in numbers.items() if number < 0}
         self.codes: Sequence[types.CodeType] = [call.code]
         """The traced function, and those that it calls."""
         self.nodes: list[Node] = list(graph.graph.nodes)
@@ -159,6 +160,20 @@ class ReplayedGraph:
         """Return whether a placeholder is a module's parameter or buffer, or a single parameter."""
         torch = sys.modules["torch"]
         return isinstance(self.inputs.get(node), torch.nn.Parameter) or node in self._buffers
+
+    def number_of(self, node: Node, operator: Node | None) -> int:
+        """Return ``NodeHook``'s number of a node, or of the ``operator`` whose body contains it if the body is shared.
+
+        Dynamo traces a body once, though several operators may run it. The node may be a copy of the body's.
+        """
+        if node in self.numbers or operator is None:
+            return self.numbers[node]
+        value = node.meta.get("example_value", node)
+        same = (each for each in self._numbers_in_bodies if each.target == node.target)
+        found = [each for each in same if each is node or each.meta.get("example_value") is value]
+        if len(found) != 1 or id(found[0].graph) in _shared_bodies(self.module):
+            return self.numbers[operator]
+        return self._numbers_in_bodies[found[0]]
 
     def attribute(self, target: str) -> object:
         """Return a parameter, buffer, constant or submodule of the graph."""
@@ -272,6 +287,20 @@ def _traced(call: CachedCall) -> ReplayedGraph | None:
     finally:
         NODE_HOOK.want(None)
     return found[-1] if found else None
+
+
+def _shared_bodies(module: Any) -> set[int]:
+    """Return the ids of the graphs that several operators of ``module`` run as bodies, and of the bodies in these."""
+    users: Counter[int] = Counter()
+    bodies: dict[int, Any] = {}
+    for each in module.modules():
+        for node in getattr(getattr(each, "graph", None), "nodes", ()):
+            body: Any = getattr(each, node.target, None) if node.op == "get_attr" and "." not in node.target else None
+            if hasattr(body, "graph"):
+                bodies[id(body)] = body
+                users[id(body)] += len(node.users)
+    shared = [bodies[key] for key, count in users.items() if count > 1]
+    return {id(inner.graph) for body in shared for inner in body.modules() if hasattr(inner, "graph")}
 
 
 def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:

@@ -241,7 +241,7 @@ class ValueStops(CallObserver, CompileObserver):
             changed = self._changed_inputs(call, graph)
             because = made.because(graph.names)
             raised = not_finite(made, kind, _place_text(made.node, graph.call, caller), changed, because=because)
-            number = graph.numbers[made.node if made.node in graph.numbers else made.operator]
+            number = graph.number_of(made.node, made.operator)
             return Culprit(number, raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call)
         if isinstance(made, BadInput) and not graph.is_state(made.node):
             return None if made.value in self._bad else self._given(call, graph, made, _text_of(caller))
@@ -304,8 +304,7 @@ class ValueStops(CallObserver, CompileObserver):
             "__difference__": fault.difference.largest,
             "__stage__": body.stage,
         }
-        numbers = comparison.graph.numbers
-        number = numbers[node if node in numbers or fault.within is None else fault.within]
+        number = comparison.graph.number_of(node, fault.within)
         return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line)
 
     def _of_missing_exception(self, call: GraphCall, cached_call: CachedCall, found: EagerRaises) -> Culprit:

@@ -99,7 +99,10 @@ def _lacks_line(translator: Translator) -> bool:
 
 
 NodeListener = Callable[[Node, int], None]
-"""Gets a node (``torch.fx.Node``), and its number in the order in which its graph's nodes are made."""
+"""Gets a node (``torch.fx.Node``), and its number in the order in which the trace makes nodes.
+
+Nodes of the outermost graph have whole numbers, and those of bodies of higher-order operators have negative ones.
+"""
 
 
 class NodeHook:
@@ -112,11 +115,11 @@ class NodeHook:
     def __init__(self) -> None:
         self._lock = lock("listeners to nodes", Level.HOOKS)
         self._listeners: dict[int, tuple[NodeListener, list[Any]]] = {}
-        """By tracing thread: the listener, the present graph, and how many nodes it got."""
+        """By tracing thread: the listener, the outermost graph, and how many nodes it and its bodies got."""
         self._patches = Patches(NODES.name, self._listeners.clear)
 
     def want(self, listener: NodeListener | None) -> None:
-        """Call ``listener`` with each node that the calling thread's trace adds to the outermost graph; None to end.
+        """Call ``listener`` with each node that the calling thread's trace adds to a graph or a body; None to end.
 
         Raises:
             FeatureMissing: this torch lacks the method.
@@ -125,7 +128,7 @@ class NodeHook:
         with self._lock:
             self._listeners.pop(threading.get_ident(), None)
             if listener is not None:
-                self._listeners[threading.get_ident()] = (listener, [None, 0])
+                self._listeners[threading.get_ident()] = (listener, [None, 0, 0])
             if not self._listeners:
                 self._patches.remove()
             elif not self._patches.is_installed:
@@ -133,12 +136,20 @@ class NodeHook:
 
     def _created(self, node: Node, tracer: Tracer, *_: object, **__: object) -> None:
         known = self._listeners.get(threading.get_ident())
-        if known is not None and tracer.parent is None:
-            listener, written = known
-            if written[0] is not node.graph:  # the analysis restarted
-                written[:] = [node.graph, 0]
+        if known is None:
+            return
+        outermost = tracer
+        while outermost.parent is not None:
+            outermost = outermost.parent
+        listener, written = known
+        if written[0] is not outermost.graph:  # the analysis restarted
+            written[:] = [outermost.graph, 0, 0]
+        if outermost is tracer:
             written[1] += 1
             listener(node, written[1])
+        else:
+            written[2] -= 1
+            listener(node, written[2])
 
 
 NODE_HOOK = NodeHook()
