@@ -68,7 +68,7 @@ for one in map(Requirement, requires(package)):
         print(f"{one.name}{one.specifier}")
 """
 
-_PROBE = """
+PROBE = """
 import importlib, json, pkgutil, platform
 import torch._dynamo
 from dynamo_dap import debuggee
@@ -116,7 +116,7 @@ class Environment:
 
     def version_row(self) -> str:
         """A row of the table of versions."""
-        answer = subprocess.run([self.python, "-c", _PROBE], cwd=ROOT, check=True, capture_output=True, text=True)
+        answer = subprocess.run([self.python, "-c", PROBE], cwd=ROOT, check=True, capture_output=True, text=True)
         python, torch, features, names, problems = json.loads(answer.stdout.splitlines()[-1])
         off = "<br>".join(problems) or "nothing"
         tried = "works" if self.test(["-n", "0", "-q", _TRIED]) == 0 else "FAILED"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -11,6 +14,7 @@ from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (regi
 from dynamo_dap.debuggee.agent.requests import HANDLERS
 from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, OLD_KEYS, GoToSnapshotArguments, TimelineEntry
 from dynamo_dap.protocol.requests.options import AttachArguments, LaunchArguments
+from tests.matrix.run import PROBE
 from tests.structure import generate_options, generate_requests, generate_types
 from tests.structure.sources import ROOT
 
@@ -68,3 +72,18 @@ def test_the_old_name_of_a_snapshot_is_accepted_and_sent() -> None:
     with pytest.raises(msgspec.ValidationError, match="snapshot"):
         msgspec.convert({"threadId": 1}, GoToSnapshotArguments)
     assert msgspec.to_builtins(TimelineEntry(7, "f", "f.py", 1, 0, 0))["moment"] == 7
+
+
+def test_the_readmes_table_of_versions_has_the_numbers_of_this_environment() -> None:
+    """Tests only the row of this Python and torch; ``make versions`` prints all rows."""
+    printed = subprocess.run([sys.executable, "-c", PROBE], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    python, torch, features, names, _ = json.loads(printed.splitlines()[-1])
+    rows = re.findall(
+        r"^\| (\d+\.\d+)\.\d+ \| (\d+\.\d+)\.\d+ \| works \| \d+ of (\d+) \| (\d+) \|",
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    known = {(of_python, of_torch): (int(count), int(needs)) for of_python, of_torch, count, needs in rows}
+    here = python.rpartition(".")[0], ".".join(torch.split(".")[:2])
+    assert known
+    assert known.get(here, (features, names)) == (features, names), "make versions"
