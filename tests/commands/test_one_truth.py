@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from dynamo_dap.trace_logs.logs import read_any
 from tests.client import Session
 from tests.client.environments import own_command
@@ -118,6 +119,17 @@ def test_a_trace_log_has_the_records_number_of_guards(tmp_path: Path) -> None:
     )
     assert from_log == recorded
     assert all(count == shown > 0 for count, shown in recorded.values())
+
+
+def test_a_stop_in_generated_code_has_that_number_of_guards(session: Session, outputs: Outputs) -> None:
+    with session.launching(FIXTURE.path):
+        lines = FIXTURE.path.read_text(encoding="utf-8").splitlines()
+        line = next(number for number, text in enumerate(lines, 1) if "y = self.linear(x)" in text)
+        session.set_breakpoints(FIXTURE, SourceBreakpoint(line, mode="run-time"))
+    for compile_id in ("0/0", "0/1"):
+        stop = session.wait_for_stop("breakpoint")
+        assert len(stop.frame["Guards"].children) == outputs.compiles()[compile_id]["guardCount"] > 10
+        session.resume()
 
 
 def test_one_run_has_one_number_of_lines_that_break(outputs: Outputs) -> None:

@@ -276,6 +276,39 @@ def test_a_whole_train_step_that_is_compiled(session: Session) -> None:
     assert_same_output_and_frames(session, program)
 
 
+TRAIN_STEP = ("zero", "loss", "squash", "backward", "step", "return")
+
+
+@pytest.mark.timeout(300)
+def test_each_line_of_a_compiled_train_step_stops_in_each_call(session: Session) -> None:
+    program = Fixture("train_step")
+    session.launch(program, *TRAIN_STEP)
+    for number in range(3):
+        for marker in TRAIN_STEP:
+            stop = session.wait_for_stop("breakpoint")
+            assert stop.marker == marker, number
+            session.resume()
+    assert session.wait_for_exit() == 0
+    assert_same_output_and_frames(session, program)
+
+
+@pytest.mark.timeout(300)
+def test_steps_go_through_a_compiled_train_step(session: Session) -> None:
+    program = Fixture("train_step")
+    session.launch(program, "zero")
+    for number in range(3):
+        passed = [session.wait_for_stop("breakpoint", at="zero").marker]
+        while passed[-1] != "return":
+            stop = session.next()
+            # At a graph break Dynamo restarts, and the step is back at its line.
+            assert stop.marker != passed[-1] or (number == 0 and ", attempt 2" in (stop.description or ""))
+            passed += [stop.marker] if stop.marker != passed[-1] else []
+        assert passed == [each for each in TRAIN_STEP if each != "squash"], number
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert_same_output_and_frames(session, program)
+
+
 @pytest.mark.timeout(300)
 def test_the_filter_nan_leaves_a_compiled_train_step_as_it_is(session: Session) -> None:
     """Dynamo compiles no function of the debugger."""

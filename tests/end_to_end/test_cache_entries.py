@@ -239,6 +239,13 @@ def test_the_two_resume_functions_of_a_branch_are_distinguished(tmp_path: Path) 
     command = [*own_command(), "entries", "--json", str(program)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
     function, *resumed = json.loads(ran.stdout)
+    command.remove("--json")
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    for when, line in (("false", "line 5: return x.cos()"), ("true", "line 6: return x.sin()")):
+        (name,) = (one["generatedName"] for one in function["entries"][0]["resumes"] if one["when"] == when)
+        described = [each for each in printed.splitlines() if f"value is {when}" in each]
+        assert len(described) == 2, "where the branch is, and at the resume function"
+        assert all(name in each and line in each for each in described)
     sides = {one["generatedName"]: (one["when"], one["nextLine"]) for one in function["entries"][0]["resumes"]}
     assert sorted(sides.values()) == [("false", 5), ("true", 6)]
     for one in resumed:

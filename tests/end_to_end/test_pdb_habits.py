@@ -170,6 +170,7 @@ MOVES: list[tuple[str, list[str], list[str]]] = [
     ("retval", ["s", "r", "retval"], ["(return) double = 10"]),
     ("Enter repeats n", ["n", ""], ["▶  9 │", "▶ 10 │"]),
     ("n with a count", ["n 2"], ["▶ 10 │"]),
+    ("s with a count", ["s 2"], ["in double at", "▶ 5 │"]),
     ("n of a selected frame", ["up", "n"], ["#1  main", "total 20", "in main at", "▶ 21 │"]),
     ("r of a selected frame", ["s", "up", "r"], ["#1  total", "in main at", "▶ 20 │"]),
     ("until a line", ["until 11"], ["▶ 11 │"]),
@@ -203,6 +204,25 @@ MOVES: list[tuple[str, list[str], list[str]]] = [
 def test_continuing(plain: Typist, lines: list[str], shown: list[str]) -> None:
     plain.begin_again()
     _in_order(plain.type(*lines), shown)
+
+
+def test_si_with_a_count_ends_where_as_many_single_steps_end() -> None:
+    """The single steps are in the first call, the steps with a count in the second."""
+    typist = Typist(FIXTURES / "basic.py", 15)
+
+    def instruction() -> str | None:
+        return typist.debugger.frames()[0].instruction_pointer_reference
+
+    try:
+        begin = instruction()
+        typist.type("si", "si", "si")
+        end = instruction()
+        typist.type("c")
+        assert instruction() == begin
+        typist.type("si 3")
+        assert instruction() == end != begin
+    finally:
+        typist.debugger.end()
 
 
 def test_step_over_after_step_back_goes_over() -> None:

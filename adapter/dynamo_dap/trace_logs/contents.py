@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from dynamo_dap.protocol.output_files import GENERATOR
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.trace_logs.compiles import UNWANTED
 from dynamo_dap.trace_logs.entries import Context, Entry, LogReader
@@ -86,7 +87,8 @@ def write_chromium_events(log: Path, output: BinaryIO) -> int:
         UnreadableRecord: the log cannot be read.
     """
     written = 0
-    output.write(b"[")
+    # The generator marks the file as ours, so that it may be written again.
+    output.write(b'{"generator": "%s", "traceEvents": [' % GENERATOR.encode())
     try:
         for entry in LogReader(log):
             if entry.kind != "chromium_event":
@@ -99,5 +101,5 @@ def write_chromium_events(log: Path, output: BinaryIO) -> int:
             written += 1
     except OSError as error:
         raise UnreadableRecord(f"cannot read {log}: {error.strerror or error}") from None
-    output.write(b"\n]\n")
+    output.write(b"\n]}\n")
     return written
