@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dynamo_dap import __version__
+from dynamo_dap.commands.failing import fail
 from dynamo_dap.commands.registry import COMMANDS, help_text
 from dynamo_dap.protocol.requests.contract import ACCESS_TOKEN_VARIABLE, LOG_VARIABLE
 from dynamo_dap.protocol.texts import why_refused
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _NOT_READ
     except OSError as error:
-        return _fail(why_refused(error))
+        return fail(why_refused(error))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,18 +78,18 @@ def _serve(options: argparse.Namespace) -> int:
     filters = None if options.filters is None else frozenset(filter(None, options.filters.split(",")))
     if filters is not None and not filters <= FILTER_NAMES:
         unknown, known = sorted(filters - FILTER_NAMES), ", ".join(sorted(FILTER_NAMES))
-        return _fail(f"--filters: unknown filter {unknown[0]!r}; the filters are {known}")
+        return fail(f"--filters: unknown filter {unknown[0]!r}; the filters are {known}")
     path = options.log or os.environ.get(LOG_VARIABLE)
     try:
         log.set_up(Path(path) if path else None)
     except OSError as error:
-        return _fail(f"cannot write the log {path}: {error.strerror or error}")
+        return fail(f"cannot write the log {path}: {error.strerror or error}")
     if options.listen is not None:
         if filters is not None:
-            return _fail("--filters cannot be combined with --listen")
+            return fail("--filters cannot be combined with --listen")
         return _serve_tcp(options.listen, options.access_token or os.environ.get(ACCESS_TOKEN_VARIABLE) or None)
     if options.access_token is not None:
-        return _fail("--access-token needs --listen: only the parent process reaches stdin and stdout")
+        return fail("--access-token needs --listen: only the parent process reaches stdin and stdout")
 
     from dynamo_dap.protocol.wire.streams import take_standard_streams
     from dynamo_dap.server.sessions.transports import serve_pipes
@@ -102,9 +103,4 @@ def _serve_tcp(listen: str, access_token: str | None) -> int:
     try:
         return serve_tcp(Address.parse(listen), access_token)
     except CannotListen as error:
-        return _fail(str(error))
-
-
-def _fail(text: str) -> int:
-    print(f"dynamo-dap: {text}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
-    return 2
+        return fail(str(error))

@@ -17,8 +17,8 @@ from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.recorded import Break, Compile, Graph, Recompile, Recorded, Skip, recorded_in
 from dynamo_dap.checking.tables import as_html, as_line, as_text
 from dynamo_dap.debuggee.launch.runs.recording import OwnRecording
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.texts import counted
 
 P = ParamSpec("P")
 R = TypeVar("R")

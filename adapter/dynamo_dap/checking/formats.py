@@ -21,8 +21,8 @@ from rich.markup import escape
 from dynamo_dap import __version__
 from dynamo_dap.checking.findings import KINDS, Finding, Found, path_seen_from
 from dynamo_dap.checking.settings import Known, Verdict
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.texts import counted
 
 _RULES = {
     "failed": "A function cannot be compiled",

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct, field
 
 from dynamo_dap.checking.findings import SKIPPED, Finding, Found, Part, Totals
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.protocol.user_files import read_regular
 from dynamo_dap.records.advice.items import Kind
-from dynamo_dap.records.texts import counted
 
 _VERSION = 1
 

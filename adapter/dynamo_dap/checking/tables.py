@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 
 from dynamo_dap.checking.recorded import AtLine, Compile, Recorded
-from dynamo_dap.records.texts import counted
+from dynamo_dap.protocol.texts import counted
 
 _ROWS = 100
 _LONGEST = 500

@@ -37,6 +37,7 @@ from dynamo_dap.checking.settings import (
     settings_of_project,
     write_baseline,
 )
+from dynamo_dap.commands.failing import fail
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.protocol.requests.contract import CHECK_VARIABLE, RECORDS_VARIABLE, LaunchDescription
 from dynamo_dap.records.events import Record
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> int:
         verdict = judge(found, settings.complete())
         _write(options, verdict, found, ProgramOutcome(status, processes_of(records)), folder)
     except (WrongSettings, UnreadableRecord) as problem:
-        return _fail(str(problem))
+        return fail(str(problem))
     if status:
         return status
     return 0 if verdict.is_good else 1
@@ -89,11 +90,6 @@ def _check_outputs(options: argparse.Namespace, settings: Settings) -> None:
         raise WrongSettings(f"cannot write {path}: {problem.strerror or problem}") from None
     if options.update:
         read_baseline(Path(str(settings.baseline)))
-
-
-def _fail(text: str) -> int:
-    print(f"dynamo-dap: {text}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
-    return 2
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dynamo_dap.commands.failing import fail
 from dynamo_dap.profile.files import (
     BEGUN,
     CPU_PROFILE,
@@ -44,8 +45,8 @@ from dynamo_dap.profile.model import (
     stage_times,
 )
 from dynamo_dap.protocol.output_files import write_output
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
-from dynamo_dap.records.texts import counted
 
 _WIDTH = 110
 _FIRST = 66
@@ -69,7 +70,7 @@ def main(arguments: list[str]) -> int:
         # Check before a run that may take hours.
         check_profile(stem, html=options.html)
     except OSError as error:
-        return _fail(str(error), 2)
+        return fail(str(error), 2)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
         own_stem = Path(folder) / "profile"
         description = msgspec.structs.replace(program, profile=str(own_stem), began=time.time(), with_children=True)
@@ -78,7 +79,7 @@ def main(arguments: list[str]) -> int:
         wall = time.perf_counter() - began
         written = own_stem.with_name(own_stem.name + OWN)
         if not written.exists():
-            return _fail("the program wrote no profile: it was killed or crashed", status)
+            return fail("the program wrote no profile: it was killed or crashed", status or 1)
         profile = read_profile(written)
         run = _Run(profile, wall, written.stat().st_mtime - description.began)
         others = _others(own_stem)
@@ -97,7 +98,7 @@ def main(arguments: list[str]) -> int:
             write_output(page, flame_page(profile), is_private=True)
             paths.insert(2, page)
     except OSError as error:
-        return _fail(f"cannot write the profile: {error}", status)
+        return fail(f"cannot write the profile: {error}", status or 1)
     if not options.json:
         _console().print("\n".join(f"[dim]{_opened_by(path)}[/dim] {escape(_shown(path))}" for path in paths[:-1]))
     return status
@@ -161,11 +162,6 @@ def _print_others(others: dict[int, Profile | None], console: Console) -> None:
         table.add_row(escape(program), str(process), str(len(compiles)), _seconds(spent))
     console.print(table)
     console.print()
-
-
-def _fail(text: str, status: int) -> int:
-    sys.stderr.write(f"dynamo-dap: {text}\n")
-    return status or 1
 
 
 def _opened_by(path: Path) -> str:

@@ -17,6 +17,7 @@ import msgspec
 
 from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual
 from dynamo_dap.calls.folder import REPLAYING, BadFolder, Snapshot, first_line, read_snapshot, reported
+from dynamo_dap.commands.failing import fail
 from dynamo_dap.protocol.access.consent import ask, visible
 from dynamo_dap.protocol.requests.contract import LaunchDescription
 from dynamo_dap.protocol.requests.saved_calls import RecordingEnded, RecordingRun
@@ -52,10 +53,10 @@ def record_call(arguments: list[str]) -> int:
     if text is None:
         wanted = "nothing" if options.function is None else f"no {options.function}"
         times = "once" if options.compile == 1 else f"{options.compile} times"
-        return _fail(f"the program has ended (status {status}), and {wanted} was compiled {times}")
+        return fail(f"the program has ended (status {status}), and {wanted} was compiled {times}")
     ended = msgspec.json.decode(text, type=RecordingEnded)
     if ended.saved is None:
-        return _fail(str(ended.problem))
+        return fail(str(ended.problem))
     if options.json:
         sys.stdout.write(msgspec.json.encode(ended.saved).decode() + "\n")
     else:
@@ -95,14 +96,14 @@ def replay(arguments: list[str]) -> int:
         snapshot = read_snapshot(folder)
         first_line(snapshot)
     except BadFolder as problem:
-        return _fail(visible(str(problem)))
+        return fail(visible(str(problem)))
     if debugging and (options.run or options.show or options.agree):
-        return _fail(f"not valid with --run, --show and --agree: {shlex.join(debugging)}")
+        return fail(f"not valid with --run, --show and --agree: {shlex.join(debugging)}")
     if options.show:
         sys.stdout.write(f"{shown(snapshot)}\n")
         return 0 if is_agreed(snapshot) else NOT_AGREED
     if options.content not in (None, snapshot.digest):
-        _fail("the folder has changed since it was shown")
+        fail("the folder has changed since it was shown")
         return NOT_DONE if options.agree else NOT_AGREED
     if not may_run(snapshot, yes=options.yes or options.agree, allowed=options.allow):
         # With --agree nobody is asked: the reason for a refusal has been printed.
@@ -134,23 +135,18 @@ def may_run(snapshot: Snapshot, *, yes: bool, allowed: Sequence[str] = ()) -> bo
         name = visible(snapshot.call.name)
         is_wanted = ask(shown(snapshot), f"Replaying the call of {name} runs this code.")
         if is_wanted is None:
-            _fail("cannot ask for consent without a terminal: give --yes to run it")
+            fail("cannot ask for consent without a terminal: give --yes to run it")
         if not is_wanted:
             return False
     refused = [each for each in unusual(snapshot.call) if each not in allowed]
     if refused:
-        _fail(
+        fail(
             f"the call uses names that a saved call may not use; allow each with --allow: {visible(', '.join(refused))}"
         )
         return False
     try:
         agree(snapshot)
     except OSError as error:
-        _fail(f"cannot save your consent: {error.strerror or error}")
+        fail(f"cannot save your consent: {error.strerror or error}")
         return False
     return True
-
-
-def _fail(text: str) -> int:
-    sys.stderr.write(f"dynamo-dap: {text}\n")
-    return NOT_DONE

@@ -25,10 +25,11 @@ from dynamo_dap.diff.normal import (
 )
 from dynamo_dap.diff.sides import CannotCompare, Run
 from dynamo_dap.diff.values import differing_values
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.raced_compiles import failure_text, is_raced
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, Graph, Guard, counts_of
-from dynamo_dap.records.texts import counted, is_readable_source
+from dynamo_dap.records.texts import is_readable_source
 
 _CONTEXT = 3
 _MOST_LINES = 200

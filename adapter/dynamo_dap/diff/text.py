@@ -9,9 +9,10 @@ from rich.console import Console
 
 from dynamo_dap.diff.model import Difference, JsonCaches, JsonDiff, KeyPart, NotCached
 from dynamo_dap.diff.sides import Run
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.items import at
 from dynamo_dap.records.model import Place
-from dynamo_dap.records.texts import counted, recorded_line
+from dynamo_dap.records.texts import recorded_line
 
 _LINES = 40
 _MORE = 20

@@ -16,8 +16,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from dynamo_dap.explore.model import Document, Explored, Links, Part
-from dynamo_dap.protocol.texts import short_paths
-from dynamo_dap.records.texts import counted, source_line
+from dynamo_dap.protocol.texts import counted, short_paths
+from dynamo_dap.records.texts import source_line
 
 _LOST = 8
 """The most operations without a line that are named."""

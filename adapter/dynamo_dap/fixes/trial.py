@@ -36,6 +36,7 @@ from dynamo_dap.fixes.recorded_program import (
 )
 from dynamo_dap.fixes.source_files import encoded_source
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.settings import Setting
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import read_record
@@ -234,7 +235,7 @@ def _numbers_of(outcome: Outcome) -> JsonOutcome:
 
 
 def _count(number: int, word: str, rest: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}{rest}"
+    return f"{counted(number, word)}{rest}"
 
 
 def _numbers(counts: Counts) -> tuple[int, int, int]:

@@ -31,10 +31,10 @@ from dynamo_dap.fixes.document import Document, Positions
 from dynamo_dap.fixes.edits import Edit, Fix
 from dynamo_dap.fixes.findings import Finding, Kind
 from dynamo_dap.fixes.trial import Trial
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Place, counts_of
 from dynamo_dap.records.report.text_report import print_report
-from dynamo_dap.records.texts import counted
 
 SOURCE = "torch.compile"
 QUICK_FIX = "quickfix.torchCompile"

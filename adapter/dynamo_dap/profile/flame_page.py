@@ -12,8 +12,8 @@ from pathlib import PurePath
 
 from dynamo_dap.profile.files import changes
 from dynamo_dap.profile.model import OTHERS, Profile, Track, frame_times, stage_times, stages_of
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.report.html_shell import data_element, html_shell, page_file
-from dynamo_dap.records.texts import counted
 
 _CALLS = 40_000
 """The most calls drawn for each thread; the longest are kept."""

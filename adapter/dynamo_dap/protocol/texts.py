@@ -72,6 +72,11 @@ def folded_check(expression: str) -> str:
 _MARK = re.compile(r"hasattr\((?P<name>.+), '_dynamo_\w+'\) == False$")
 
 
+def counted(number: int, word: str, plural: str | None = None) -> str:
+    """Return ``1 graph``, ``2 graphs``; ``plural`` is for words that do not end with ``s`` then."""
+    return f"{number} {word if number == 1 else plural or f'{word}s'}"
+
+
 def shortened(text: str) -> str:
     """Return ``text``, without its middle if it is too long to read."""
     half = LONGEST // 2

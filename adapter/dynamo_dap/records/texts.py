@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dynamo_dap.protocol.texts import roots_of, short_paths
+from dynamo_dap.protocol.texts import counted, roots_of, short_paths
 from dynamo_dap.records.model import Graph, Node, Place, Sharding
 
 MAXIMUM_SOURCE = 4 * 1024 * 1024
@@ -46,11 +46,6 @@ def without_controls(line: bytes) -> bytes:
 def may_have_controls(text: bytes) -> bool:
     """Return whether lines of JSON may contain characters that ``without_controls`` replaces; fast for megabytes."""
     return _CONTROLS.search(text.translate(None, _PLAIN)) is not None or _RARE_ESCAPE.search(text) is not None
-
-
-def counted(number: int, word: str) -> str:
-    """Return ``1 graph``, ``2 graphs``."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def sharding_text(sharding: Sharding) -> str:

@@ -46,6 +46,7 @@ from dynamo_dap.protocol.requests.cache_entries import (
     EntryMiss,
     EntryResume,
 )
+from dynamo_dap.protocol.texts import counted
 
 
 @dataclass(frozen=True)
@@ -287,7 +288,7 @@ def text_of(functions: list[CachedFunction]) -> str:
 def _function_lines(function: CachedFunction) -> Iterator[str]:
     count = len(function.entries)
     order = ", in the order in which they are tried" if count > 1 else ""
-    entries = _counted(count, "cache entry", "cache entries")
+    entries = counted(count, "cache entry", "cache entries")
     own = function.name if function.wrapper is None else f"{function.name} in {function.wrapper}"
     name = ", ".join([own, *dict.fromkeys(function.generated_names)])
     side = _side(function.when, function.next_line, function.path)
@@ -299,21 +300,21 @@ def _function_lines(function: CachedFunction) -> Iterator[str]:
 
 def _entry_lines(entry: CacheEntry, path: str) -> Iterator[str]:
     """Yield the lines of one entry of a function in the file ``path``."""
-    calls = "" if entry.calls is None else f", {_counted(entry.calls, 'call', 'calls')} since counting began"
+    calls = "" if entry.calls is None else f", {counted(entry.calls, 'call')} since counting began"
     yield f"[{entry.compile_id}] compiled by {entry.backend}{calls}"
     if (miss := entry.last_miss) is not None:
         yield f"  last miss: {_miss(miss)}"
-    yield f"  {_counted(len(entry.guards), 'guard', 'guards')}:"
+    yield f"  {counted(len(entry.guards), 'guard')}:"
     yield from (f"    {_guard_line(guard, path)}" for guard in entry.guards)
     yield "  code:"
     yield from textwrap.indent(entry.code.rstrip(), "    ").splitlines()
     for graph in entry.graphs:
-        size = "" if graph.operations is None else f" ({_counted(graph.operations, 'operation', 'operations')})"
+        size = "" if graph.operations is None else f" ({counted(graph.operations, 'operation')})"
         yield f"  graph {graph.name}{size}:"
         code = graph.code or "# unknown: it was compiled before the recording began"
         yield from textwrap.indent(code.rstrip(), "    ").splitlines()
     for resume in entry.resumes:
-        entries = _counted(resume.entries, "cache entry", "cache entries")
+        entries = counted(resume.entries, "cache entry", "cache entries")
         side = _side(resume.when, resume.next_line, resume.path)
         yield f"  resumes at line {resume.line}: {resume.text}  ({resume.generated_name}, {entries}{side})"
     yield f"  keeps alive {_memory(entry.memory)}"
@@ -329,9 +330,9 @@ def _miss(miss: EntryMiss) -> str:
 def _guard_line(guard: EntryGuard, path: str) -> str:
     file = "" if guard.path is None else "line " if guard.path == path else f"{os.path.basename(guard.path)}:"
     at = f"{file}{guard.line or ''}"
-    failed = f"missed {_counted(guard.failures, 'time', 'times')}" if guard.failures else ""
+    failed = f"missed {counted(guard.failures, 'time')}" if guard.failures else ""
     elsewhere = guard.object_failures
-    perhaps = f"missed {_counted(elsewhere, 'time', 'times')} by this or another check" if elsewhere else ""
+    perhaps = f"missed {counted(elsewhere, 'time')} by this or another check" if elsewhere else ""
     remark = ", ".join(part for part in (at, failed, perhaps) if part)
     return f"{guard.text:<{_GUARD_WIDTH}}  {remark}".rstrip()
 
@@ -339,11 +340,7 @@ def _guard_line(guard: EntryGuard, path: str) -> str:
 def _memory(memory: EntryMemory) -> str:
     parts = [f"{memory.code} bytes of generated code"]
     if memory.tensor_count:
-        parts.append(f"{memory.tensors} bytes in {_counted(memory.tensor_count, 'tensor', 'tensors')}")
+        parts.append(f"{memory.tensors} bytes in {counted(memory.tensor_count, 'tensor')}")
     if memory.backend_code:
         parts.append(f"{memory.backend_code} bytes of code that the backend wrote, and its kernels")
     return ("" if memory.is_whole else "at least ") + ", ".join(parts)
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

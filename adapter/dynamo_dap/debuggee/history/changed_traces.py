@@ -13,7 +13,7 @@ import linecache
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFra
 from dynamo_dap.debuggee.torch_api.traced.translator import frame_below_trace
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Tracker, source_name, unwrapped
 from dynamo_dap.debuggee.trace.runs import current_run
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 _FUNCTION_MODES = "torch._dynamo.variables.torch_function:torch_function_mode_stack_state_mgr"
@@ -370,30 +371,37 @@ def _size_of_input(frame: TracedFrame, size: object) -> tuple[str, int]:
     raise CannotChange("the tensor is computed: its sizes follow from those of the inputs, which can be changed")
 
 
+_changed_sizes = Patches(SIZES.name)
+
+
 @contextlib.contextmanager
 def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
-    """Apply ``changes`` to each trace that this thread begins inside this context."""
+    """Apply ``changes`` to each trace that this thread begins inside this context.
+
+    Raises:
+        CannotChange: a change failed, so the trace has not made it.
+    """
     if not changes:
         yield
         return
-    module = sys.modules["torch._dynamo.variables.builder"]
-    original, thread = SIZES.resolve(_SIZES), threading.get_ident()
-    kinds = SIZES.resolve(_DYNAMIC)
+    kinds, thread = SIZES.resolve(_DYNAMIC), threading.get_ident()
 
-    def contexts(value: object, tx: Translator, source: object, *arguments: object, **named: object) -> object:
-        context = original(value, tx, source, *arguments, **named)
-        name = source_name(source) if threading.get_ident() == thread else None
+    def change(
+        _value: object, _tx: Translator, source: object, *_: object, **_named: object
+    ) -> Generator[None, Outcome, None]:
+        outcome = yield
+        if threading.get_ident() != thread or outcome.error is not None:
+            return
+        name = source_name(source)
         for each in changes:
             if each.source == name:
-                context.dynamic_sizes[each.dimension] = kinds.DYNAMIC if each.is_symbol else kinds.STATIC
-                context.constraint_sizes[each.dimension] = None
-        return context
+                outcome.result.dynamic_sizes[each.dimension] = kinds.DYNAMIC if each.is_symbol else kinds.STATIC
+                outcome.result.constraint_sizes[each.dimension] = None
 
-    module._automatic_dynamic = contexts  # type: ignore[attr-defined]  # private to torch
-    try:
+    with _changed_sizes.meanwhile(sys.modules["torch._dynamo.variables.builder"], "_automatic_dynamic", change):
         yield
-    finally:
-        module._automatic_dynamic = original  # type: ignore[attr-defined]  # private to torch
+    if _changed_sizes.is_off:
+        raise CannotChange("the sizes could not be changed")
 
 
 # -- other lines -------------------------------------------------------------------------------------------------------

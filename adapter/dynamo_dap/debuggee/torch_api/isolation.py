@@ -220,9 +220,9 @@ def metadata_reading() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def data_reading() -> Iterator[None]:
-    """Read or reduce a tensor's data: no modes, no gradients, no compiling."""
-    with dynamo_off(), _without_modes():
+def data_reading(*, transforms: bool = False) -> Iterator[None]:
+    """Read or reduce a tensor's data: no modes, no gradients, no compiling; with ``transforms`` none of torch.func."""
+    with dynamo_off(), _without_modes(), transforms_off() if transforms else contextlib.nullcontext():
         yield
 
 

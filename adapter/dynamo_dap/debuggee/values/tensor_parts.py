@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake, is_tensor, unwrapped
-from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading, transforms_off
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensor_elements import elements, selected
@@ -70,7 +70,7 @@ def part_of_tensor(tensor: Tensor, arguments: TensorArguments, other: Tensor | N
         EvaluationError: it cannot be shown; the text says why.
     """
     try:
-        with data_reading(), transforms_off():
+        with data_reading(transforms=True):
             reader = _TensorReader(tensor, other)
             body = TensorBody(reader.text, reader.shape, _pictures_of(reader.shape), reader.note)
             if arguments.show == ELEMENTS:

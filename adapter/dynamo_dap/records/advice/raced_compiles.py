@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.items import Item, Kind, called, caller_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
-from dynamo_dap.records.texts import counted
 
 _ACCEPTED = "Unexpected recompilation: runtime guards failed even though they passed"
 """The beginning of torch's text if all guards of an earlier compile hold."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.items import at
 from dynamo_dap.records.artifacts.compiled_functions import CompiledFile
 from dynamo_dap.records.artifacts.exported_programs import ExportedProgram
 from dynamo_dap.records.artifacts.precompiled_programs import PrecompiledCache, PrecompiledProgram
 from dynamo_dap.records.artifacts.saved_caches import SavedEntry
-from dynamo_dap.records.texts import counted
 
 _SHOWN = 40
 _WEIGHTS = 8

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.advice.gathering import what_to_do
 from dynamo_dap.records.advice.items import Item, Kind, at, caller_of, not_tried, users_line
@@ -20,7 +21,7 @@ from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
 from dynamo_dap.records.report.html_shell import html_shell, page_file
 from dynamo_dap.records.report.size_texts import size_lines
-from dynamo_dap.records.texts import counted, digest_of_line, readable_graph, recorded_line, sharding_text, source_lines
+from dynamo_dap.records.texts import digest_of_line, readable_graph, recorded_line, sharding_text, source_lines
 
 _GUARDS = 500
 _STAGE_COLORS = ("#218bff", "#8250df", "#2da44e", "#bf8700")

@@ -14,11 +14,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.terminal_theme import TerminalTheme
 
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.items import at
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.report.ranks import Collective, ComparedCompile, Divergence, JsonRanks, RankCompile
-from dynamo_dap.records.texts import counted, recorded_line
+from dynamo_dap.records.texts import recorded_line
 
 _COLUMNS = 8
 """Up to this number each rank has its own column. Of more ranks, those with the same compiles share a column."""

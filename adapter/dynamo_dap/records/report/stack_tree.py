@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.items import at
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, StackLine
-from dynamo_dap.records.texts import counted
 
 _COLORS = {"failed": "red", "skipped": "yellow"}
 

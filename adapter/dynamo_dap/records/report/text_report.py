@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.advice.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.advice.gathering import what_to_do
 from dynamo_dap.records.advice.items import Item, Kind, at, caller_of, not_tried, users_line
@@ -20,7 +21,7 @@ from dynamo_dap.records.advice.raced_compiles import failed_guard_text
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
 from dynamo_dap.records.report.size_texts import are_explained, short_size_line, size_lines
-from dynamo_dap.records.texts import counted, recorded_line, sharding_text
+from dynamo_dap.records.texts import recorded_line, sharding_text
 
 _COMPILES = 15
 _ITEMS = 12

@@ -44,7 +44,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import Failed, NoRealValue,
 from dynamo_dap.debuggee.torch_api.graphs.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
-from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, transforms_off
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
@@ -152,7 +152,7 @@ class Reference:
                 ]
         value = results[node_with_result(node)] if value is None and not self.visible.inside else value
         if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
-            with data_reading(), transforms_off():
+            with data_reading(transforms=True):
                 self._seen[node] = (value, version_after(node, value), value.detach().clone())
 
     def referee(self, node: Node) -> Referee:

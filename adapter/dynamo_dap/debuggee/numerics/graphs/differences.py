@@ -44,8 +44,8 @@ _FACTOR_OF_STEP = 0.25
 """This part of the step between two numbers of a half type."""
 _FACTOR_OF_STEPS = 16.0
 """This many steps between two numbers of another type: its mathematical functions are approximations."""
-_HALF = 1e-4
-"""A type with a larger step between 1 and the next number is a half type."""
+HALF = 1e-4
+"""A type with a larger step between 1 and the next number is a half type, whose sums are computed in float32."""
 _SHOWN = 1e-3
 """An error within rounding is reported from this fraction of the largest element on."""
 _FEWEST = 8
@@ -262,7 +262,7 @@ def _is_biased(exact: Tensor, one: Tensor, two: Tensor, step: float, referee: Re
         return False
     exact, one, two = (each[known] for each in (exact, one, two))
     typical = _rmse((one - exact).abs()) / _rmse(exact.abs())
-    least = max(typical, step * (_FACTOR_OF_STEP if step > _HALF else _FACTOR_OF_STEPS))
+    least = max(typical, step * (_FACTOR_OF_STEP if step > HALF else _FACTOR_OF_STEPS))
     bias, of_eager = _bias(exact, two), _bias(exact, one)
     if bias <= max(least, of_eager * _FACTOR_OF_BIAS):
         return False

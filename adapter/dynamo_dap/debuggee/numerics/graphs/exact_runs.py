@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.numerics.graphs.bodies import RunBody, run_observed, with_bodies_run_by
-from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, Referee, widened
+from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, HALF, Referee, widened
 from dynamo_dap.debuggee.numerics.graphs.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, node_with_result, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import unwrapped, version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
-from dynamo_dap.debuggee.torch_api.isolation import data_reading, transforms_off
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.protocol.texts import named_first_line_of
@@ -50,8 +50,6 @@ _DISTURBANCE_OF_CONTRACTION = 2.0
 """The same for other sums of products, and for normalizations."""
 _TIMES_FOR_GRADIENTS = 4.0
 """A compiled backward pass adds one term after the other, eager adds pairs. So its errors are larger by this factor."""
-_HALF = 1e-4
-"""Sums of a type with a larger step between 1 and the next number are computed in float32."""
 _REMEMBERS = 0.25
 """A custom operator whose result differs from that in the call by more than this fraction is not deterministic."""
 _LARGEST_SPREAD = 4
@@ -325,7 +323,7 @@ class Noise:
         if unit == 0.0:
             return
         # torch refuses to write to a tensor whose elements share memory. It stays unchanged.
-        with data_reading(), transforms_off(), contextlib.suppress(RuntimeError):
+        with data_reading(transforms=True), contextlib.suppress(RuntimeError):
             # Write through ``data``, which autograd does not notice: it may have saved the value already.
             value.data.mul_(1 + unit * self._random_like(value))
             if cancelling := _of_cancelling(node):
@@ -342,7 +340,7 @@ class Noise:
             self.disturb(node, results, name=name)
             return
         rounding = self._unit(value, self._dtypes.get(name or node.name))
-        times = _TIMES_FOR_GRADIENTS if rounding < _HALF else 1.0
+        times = _TIMES_FOR_GRADIENTS if rounding < HALF else 1.0
         rounding *= times
         self.disturb(node, results, times, name)
         known = [
@@ -401,7 +399,7 @@ def _has_no_error(node: Node, value: Tensor, operands: Sequence[Tensor], largest
     given = (value,) if name in _TO_INTEGERS else (value, *operands)
     if operands and name not in _EXACT_ON_INTEGERS and name not in _TO_INTEGERS:
         return False
-    with data_reading(), transforms_off():
+    with data_reading(transforms=True):
         return all(
             not each.is_floating_point() or bool(((each == each.round()) & (each.abs() <= largest)).all())
             for each in given
@@ -541,7 +539,7 @@ def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise |
 def _keep(name: str, node: Node, results: Mapping[Node, object], seen: dict[str, tuple[object, int, object]]) -> None:
     value = results[node_with_result(node)]
     if is_visible(value):
-        with data_reading(), transforms_off():
+        with data_reading(transforms=True):
             seen[name] = value, version_after(node, value), value.detach().clone()
 
 
