@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 import torch
-import torch._dynamo.variables.builder as builder
+from torch._dynamo.variables import builder
 
 from dynamo_dap.debuggee.history.changed_traces import SizeChange, sizes_changed
 

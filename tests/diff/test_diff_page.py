@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.commands.diff import main
+from tests.client.pages import own_scripts
 from tests.structure.sources import ROOT
 
 TRACES = ROOT / "fixtures" / "traces"
@@ -25,6 +26,7 @@ def test_a_page_has_each_difference_with_both_sides(tmp_path: Path, capsys: pyte
     assert "A has this graph of weighted" in text
     assert "skip_guards_on_constant_func_defaults: true in A" in text
     assert "2.13.0+cpu" in text
+    assert own_scripts(text) == []
 
 
 def test_a_text_of_a_log_is_text_in_the_page(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dynamo_dap.explore.model import Explored, Links, Part
 from dynamo_dap.protocol.requests.contract import RECORDS_VARIABLE
 from tests.client.environments import need_inductor, own_command
 from tests.client.fixtures import Fixture
+from tests.client.pages import own_scripts
 from tests.records.programs import IS_REFERENCE
 
 PROGRAM = """\
@@ -153,6 +154,7 @@ def test_peaks_are_reported_as_text_and_on_the_page(compiles: dict[str, Explored
     assert "72 B computed again" in explore(folder, "--line", f"program.py:{program.line('again')}")
     explore(folder, "--html", "stages.html")
     page = (folder / "stages.html").read_text(encoding="utf-8")
+    assert len(own_scripts(page)) == 1
     data = json.loads(page.partition("id='data'>")[2].partition("</script>")[0])
     peaks = [
         part

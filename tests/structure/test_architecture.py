@@ -7,7 +7,7 @@ import re
 import pytest
 
 from dynamo_dap.debuggee.wrapping.locks import Level
-from tests.structure.sources import ADAPTER, ROOT
+from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 from tests.structure.test_dependencies import _DEBUGGEE, MAY_IMPORT
 
 _PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -51,6 +51,37 @@ def test_every_file_of_a_section_exists(title: str) -> None:
     named = re.findall(r"(?<![\w/])(?:\w+/)+\w+\.py", _section(title))
     assert len(named) >= 8
     assert not [name for name in named if not ((_OURS / name).is_file() or (_OURS / "debuggee" / name).is_file())]
+
+
+_CONNECTED_OTHERWISE = {
+    "agent/handlers/breakpoints.py": "the server sends it a message",
+    "composition/cached_calls.py": "generated/cached_calls.py knows it as a protocol",
+}
+"""Files of the lives that import no earlier file of theirs, and are imported by none."""
+
+
+@pytest.mark.parametrize("title", ["The life of a breakpoint", "The life of a cached call"])
+def test_each_step_of_a_life_is_connected_to_an_earlier_one_by_an_import(title: str) -> None:
+    imports = {
+        module.path.relative_to(_OURS).as_posix().removeprefix("debuggee/"): {
+            name for found, _ in module.imports() for name in (found, found.rpartition(".")[0])
+        }
+        for module in adapter_modules()
+    }
+    names = {file: _module_name(file) for file in imports}
+    files = re.findall(r"(?<![\w/])(?:\w+/)+\w+\.py", _section(title))
+    apart = [
+        file
+        for number, file in enumerate(files)
+        if not any(names[file] in imports[earlier] or names[earlier] in imports[file] for earlier in files[:number])
+    ]
+    assert set(apart[1:]) == {file for file in files if file in _CONNECTED_OTHERWISE}
+
+
+def _module_name(file: str) -> str:
+    """Return the dotted name of a file of the lives."""
+    inside = "" if (_OURS / file).is_file() else "debuggee."
+    return f"dynamo_dap.{inside}{file.removesuffix('.py').replace('/', '.')}"
 
 
 def test_every_reason_to_trace_is_in_its_table() -> None:

@@ -106,6 +106,38 @@ _STILL_TOUCH_TORCH: set[str] = {
 }
 """Modules of features that still use private parts of torch; only ``torch_api`` should."""
 
+_STILL_ASSIGN_FUNCTIONS = {
+    "eager.own_tracers": 3,
+    "eager.presentation": 3,
+    "eager.pydevd_ending": 4,
+    "eager.pydevd_guards": 15,
+    "eager.pydevd_internals": 6,
+    "eager.pydevd_memory": 1,
+    "eager.pydevd_messages": 1,
+    "eager.pydevd_objects": 2,
+    "eager.pydevd_passing": 6,
+    "eager.pydevd_requests": 3,
+    "eager.pydevd_variables": 4,
+    "eager.slow_rows": 1,
+    "history.abandoned_attempts": 1,
+    "launch.children.child_processes": 1,
+    "launch.runs.recording": 1,
+    "launch.runs.trial": 1,
+    "launch.starting.green_threads": 1,
+    "launch.starting.stops": 2,
+    "numerics.faults.eager_runs": 1,
+    "torch_api.compiles.compiled_calls": 1,
+    "torch_api.compiles.minifying": 5,
+    "torch_api.graphs.accuracy": 1,
+    "torch_api.import_hooks": 1,
+    "torch_api.traced.data_dependence": 1,
+    "torch_api.traced.replays": 1,
+    "torch_api.traced.traced_frame": 1,
+    "triton.interpreter": 5,
+    "triton.real_launches": 2,
+}
+"""How many functions of other packages each module still replaces without ``Patches``. Numbers may only get smaller."""
+
 _WRITTEN_BY_USERS = {
     "torch._dynamo.disable",
     "torch._dynamo.graph_break",
@@ -395,6 +427,59 @@ def test_the_check_sees_a_circle() -> None:
     written = _Written(folder / "written.py", "from dynamo_dap.debuggee.trace.other import f\n")
     assert _circles([other, written]) == ["dynamo_dap.debuggee.trace.other <-> dynamo_dap.debuggee.trace.written"]
     assert _circles([other]) == []
+
+
+def _assigned_functions(module: Module) -> list[str]:
+    """Return the attributes of other objects to which a module assigns one of its functions."""
+    own = {node.name for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef)}
+    return [
+        ast.unparse(target)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Assign)
+        and (isinstance(node.value, ast.Lambda) or (isinstance(node.value, ast.Name) and node.value.id in own))
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and ast.unparse(target.value) not in ("self", "cls")
+    ]
+
+
+def test_only_patches_replace_functions_of_other_packages() -> None:
+    """``Patches`` restores what it replaced, and keeps a wrapper that other code has installed meanwhile."""
+    found = {
+        _below_package(module.name): len(assigned)
+        for module in adapter_modules()
+        if "debuggee" in module.name and (assigned := _assigned_functions(module))
+    }
+    assert found == _STILL_ASSIGN_FUNCTIONS
+
+
+def test_the_check_sees_a_function_that_replaces_another() -> None:
+    for text, count in (
+        ("def f(): ...\ntorch._dynamo.reset = f", 1),
+        ("m.f = lambda: 1", 1),
+        ("def f(): ...\nself.f = f", 0),
+        ("m.f = 1", 0),
+    ):
+        module = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "trace" / "written.py", f"{text}\n")
+        assert len(_assigned_functions(module)) == count, text
+
+
+def test_only_commands_parse_arguments() -> None:
+    found = {_below_package(module.name) for module in adapter_modules() if "ArgumentParser(" in _text(module)}
+    assert {name for name in found if not name.startswith("commands.")} == {"command_line", "records.program"}
+
+
+def test_every_page_has_the_one_shell() -> None:
+    """One module writes the page's policy, so no page can do without it."""
+    found = {
+        _below_package(module.name)
+        for module in adapter_modules()
+        if re.search(r"Content-Security-Policy|<!doctype(?!\\)|<html(?!\\)", _text(module))
+    }
+    assert found == {"records.report.html_shell"}
+
+
+def _text(module: Module) -> str:
+    return module.path.read_text(encoding="utf-8")
 
 
 def test_importing_everything_of_ours_imports_no_torch() -> None:
