@@ -718,6 +718,7 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.pairs = zip([1], [2])
+        self.generator = torch.Generator()
         self.key, self.seen = object(), {}
 
     def forward(self, x):
@@ -737,7 +738,12 @@ def test_what_a_state_leaves_out_is_listed(tmp_path: Path) -> None:
     (found,) = [json.loads(line) for line in run.stdout.splitlines()]
     assert found["same"], run.stderr
     left_out = " | ".join(found["notCompared"])
-    for text in ("nearest 50,000", "1 stored tensor", "keys or members of self.seen", "position of self.pairs"):
+    for text in (
+        "nearest 50,000",
+        "1 stored tensor",
+        "keys or members of self.seen",
+        "position of self.pairs, self.generator",
+    ):
         assert text in left_out
 
 

@@ -655,6 +655,8 @@ def test_a_reason_that_calls_share_is_printed_once(tmp_path: Path) -> None:
     reasons = [line for line in run.stdout.splitlines() if "is not run as ordinary Python" in line]
     assert [each.partition(" ")[0] for each in reasons] == ["broken", "also_broken"]
     assert [each.endswith(" (3 calls)") for each in reasons] == [True, False]
+    assert run.stdout.splitlines()[-1] == "7 of 9 calls: 3 same, 4 same below Dynamo"
+    assert run.stdout.count("The same below Dynamo:") == 4
     assert run.returncode == 0
 
 

@@ -407,7 +407,9 @@ def _comparison_answer(ended: Ended) -> CallToolResult:
         if one.compared and not one.same
     ]
     count = sum(each.compared for each in found)
-    same = f"The same in {count} compared calls." if count else "No call was compared."
+    below = sum(each.below_dynamo for each in found)
+    only_below = f", in {below} of them only below Dynamo" if below else ""
+    same = f"The same in {count} compared calls{only_below}." if count else "No call was compared."
     left_out = [f"Not compared: {one.function}: {one.verdict}" for one in found if not one.compared]
     head = "\n".join([*([f"Different: {each}" for each in wrong] or [same]), *left_out])
     return answer(f"{head}\n\n{text.getvalue()}", {"comparisons": found})

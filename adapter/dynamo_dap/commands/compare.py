@@ -20,6 +20,7 @@ from rich.console import Console
 
 from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.requests.comparisons import (
+    CALLS,
     GRADIENTS,
     NEVER_COMPARED,
     RUNNING,
@@ -51,7 +52,8 @@ def main(arguments: list[str]) -> int:
         with _showing_progress(Path(f"{file}{RUNNING}")):
             status = run_program(options.python, description, prints_for_others=options.json)
         found = read_comparisons(file)
-    _print(found, as_json=options.json, with_lines=options.lines)
+        calls = _calls_made(file, found)
+    _print(found, calls, as_json=options.json, with_lines=options.lines)
     return status or _status(found)
 
 
@@ -85,6 +87,15 @@ def _show_progress(file: Path, is_over: threading.Event) -> None:
             shown_at *= 2
             sys.stderr.write(f"dynamo-dap: comparing {begun[1]} ({seconds:.0f} s)\n")
             sys.stderr.flush()
+
+
+def _calls_made(file: Path, found: Sequence[ComparisonBody]) -> int | None:
+    """Return how many calls of compiled graphs the program made; None if a process has ended without its count."""
+    file = Path(f"{file}{CALLS}")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    counts = [line.partition(" ") for line in lines]
+    processes = {each.token.partition(".")[0] for each in found if each.token}
+    return sum(int(count) for _, _, count in counts) if processes <= {process for process, _, _ in counts} else None
 
 
 def read_comparisons(file: Path) -> list[ComparisonBody]:
@@ -160,7 +171,7 @@ def _count(text: str) -> int:
     return number
 
 
-def _print(found: Sequence[ComparisonBody], *, as_json: bool, with_lines: bool) -> None:
+def _print(found: Sequence[ComparisonBody], calls: int | None, *, as_json: bool, with_lines: bool) -> None:
     if as_json:
         for each in found:
             each.not_compared += NEVER_COMPARED
@@ -178,19 +189,21 @@ def _print(found: Sequence[ComparisonBody], *, as_json: bool, with_lines: bool) 
         print_comparison(each, console, with_lines=shows_lines, with_problem=False)
     print_problems(found, console)
     console.print(f"[dim]never compared: {', '.join(NEVER_COMPARED)}[/dim]")
-    console.print(_summary(found))
+    console.print(_summary(found, calls))
 
 
-def _summary(found: Sequence[ComparisonBody]) -> str:
-    """Return how many calls differ, are the same, and were not compared."""
+def _summary(found: Sequence[ComparisonBody], made: int | None) -> str:
+    """Return how many calls differ, are the same, and were not compared; ``made`` is the number of all calls."""
     differ = sum(each.compared and not each.same for each in found)
     same = sum(each.compared and each.same for each in found)
     left_out = len(found) - differ - same
     rounded = sum(each.compared and each.same and each.outputs.rounding is not None for each in found)
-    counts = [(differ, "red", "differ" if differ != 1 else "differs"), (same - rounded, "green", "same")]
-    counts.append((rounded, "green", "within rounding"))
+    below = sum(each.below_dynamo and each.outputs.rounding is None for each in found)
+    counts = [(differ, "red", "differ" if differ != 1 else "differs"), (same - rounded - below, "green", "same")]
+    counts += [(below, "green", "same below Dynamo"), (rounded, "green", "within rounding")]
     counts.append((left_out, "yellow", "not compared"))
-    calls = "call" if len(found) == 1 else "calls"
-    return f"{len(found)} {calls}: " + ", ".join(
+    calls = "call" if len(found) == 1 and made in (None, 1) else "calls"
+    number = f"{len(found)} of {made}" if made is not None and made > len(found) else str(len(found))
+    return f"{number} {calls}: " + ", ".join(
         f"[{style}]{count} {what}[/{style}]" for count, style, what in counts if count
     )

@@ -249,6 +249,8 @@ export interface ComparisonBody {
     lines?: ComparedLine[];
     /** Why something is missing. */
     problem?: string;
+    /** Whether nothing differs, but Dynamo's graph was not compared with ordinary Python; `problem` says why. */
+    belowDynamo?: boolean;
     /** Whether the call was compared; if not, `verdict` says why. */
     compared?: boolean;
     /** The runs that prove the verdict. */

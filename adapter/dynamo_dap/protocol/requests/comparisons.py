@@ -11,11 +11,14 @@ GRADIENTS = "gradients"
 """In ``ComparisonBody.not_compared``: gradients are compared at the first backward pass through the call."""
 RUNNING = ".running"
 """Suffix of a further file, which names the call that the program compares now; the file is empty between calls."""
+CALLS = ".calls"
+"""Suffix of a further file: at its end, each process adds a line with its id and the number of its calls."""
 NOTHING_DIFFERS = "nothing differs."
 """The verdict on a call whose results are equal, apart from rounding."""
 NEVER_COMPARED = (
     "sizes of resized storages",
     "strides of gradients",
+    "random states of Python and numpy",
 )
 """Properties that ``dynamo-dap compare`` never compares."""
 
@@ -91,6 +94,8 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     lines: list[ComparedLine] = []
     problem: str | None = None
     """Why something is missing."""
+    below_dynamo: bool = False
+    """Whether nothing differs, but Dynamo's graph was not compared with ordinary Python; ``problem`` says why."""
     compared: bool = True
     """Whether the call was compared; if not, ``verdict`` says why."""
     evidence: list[str] = []

@@ -74,6 +74,7 @@ def _print_result(body: ComparisonBody, console: Console) -> None:
     elif body.same:
         but = f". But {body.verdict}" if body.verdict != NOTHING_DIFFERS else ""
         result = "The same" if body.outputs.rounding is None else "Within rounding"
+        result += " below Dynamo" if body.below_dynamo else ""
         console.print(f"[green]{result}[/green]: {_numbers(body.outputs)}{escape(but)}")
     else:
         _print_difference(body, console)

@@ -185,6 +185,7 @@ def _fault_in_values(
     except (NotRun, FeatureMissing) as problem:
         missing = f"{function} is not run as ordinary Python: {problem}"
     if run is not None:
+        comparison.is_python_run = True
         comparison.runs.append("the function as ordinary Python, in a fork")
         comparison.reference.runs.problems.update(dict.fromkeys(run.problems))
     found = comparison.fault_of_dynamo(is_torch_file) or (comparison.fault() if comparison.differs else None)
@@ -266,6 +267,7 @@ def body_of(
         line=None if place is None else place[1],
         lines=_lines(comparison, fault),
         problem=problem,
+        below_dynamo=fault is None and problem is not None and not comparison.is_python_run,
         evidence=list(dict.fromkeys(comparison.runs)),
         zeros=comparison.zeros,
         not_compared=[

@@ -6,7 +6,10 @@ Writes each comparison to a file. Runs on the thread that makes the call, and on
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import itertools
+import os
 import types
 import weakref
 from collections import deque
@@ -70,7 +73,7 @@ from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import NotValid
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
-from dynamo_dap.protocol.requests.comparisons import GRADIENTS, RUNNING, ComparisonBody
+from dynamo_dap.protocol.requests.comparisons import CALLS, GRADIENTS, RUNNING, ComparisonBody
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
@@ -112,6 +115,9 @@ class ComparingRun(CallObserver, CompileObserver):
         self._backend_failed_at: Place | None = None
         """The line whose operation the backend could not compile, if known."""
         self._failed_lines = FailedLines()
+        self._calls = itertools.count()
+        """Counts the calls of all compiled graphs: most of them are not compared."""
+        self._process = os.getpid()
 
     def begin(self) -> None:
         """Start to observe compiles and calls; torch has been imported."""
@@ -123,6 +129,13 @@ class ComparingRun(CallObserver, CompileObserver):
         HOOKS.want(self, (CompileObserver.graph_made, *ends))
         NOTED_PATHS.want(self, wanted=True)
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
+        atexit.register(self._write_count)
+
+    def _write_count(self) -> None:
+        if os.getpid() != self._process:
+            return  # a fork also has the count of its parent
+        with Path(f"{self._path}{CALLS}").open("a", encoding="utf-8") as file:
+            file.write(f"{self._process} {next(self._calls)}\n")
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
         """Note the line at which a trace has raised."""
@@ -176,6 +189,7 @@ class ComparingRun(CallObserver, CompileObserver):
 
     def returned(self, call: GraphCall) -> None:
         """Compare a call if it is selected, or if it returns the memory of an earlier call; write the result."""
+        next(self._calls)
         reused = self._memory.take(call)
         if reused is None and not self._is_wanted(call.graph.calls):
             return
@@ -191,6 +205,7 @@ class ComparingRun(CallObserver, CompileObserver):
 
     def raised(self, call: GraphCall) -> None:
         """Write whether Dynamo's graph raises as well; the compiled graph has raised."""
+        next(self._calls)
         cached_call = call.as_cached_call()
         if cached_call is None:
             return

@@ -268,6 +268,8 @@ class Comparison:
         """Whether to compile the graph for a backward pass, too: the difference appears only then."""
         self.by_line: dict[tuple[str, int], Difference] = {}
         """How Dynamo's graph differs from ordinary Python, by file and line, if compared."""
+        self.is_python_run = False
+        """Whether the function has run as ordinary Python."""
         self.by_node: dict[Node, Difference] = {}
         """How each operation's compiled result differs from its eager result, once compared."""
         self.not_compared: list[str] = []
