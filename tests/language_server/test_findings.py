@@ -59,6 +59,18 @@ def test_a_lens_says_that_a_compile_is_not_finished_when_the_program_has_ended()
     assert titles(_first_part(seconds=0.5)) == [text, text]
 
 
+def test_a_slow_compile_is_a_finding_at_its_function() -> None:
+    phases = {"whole frame": 12.5, "backend": 10.0}
+    quick, slow = _first_part(seconds=9.9), _first_part(seconds=12.5, phases=phases)
+    (found,) = [one for one in findings_of(_session(quick, slow))[PATH] if one.kind is Kind.SLOW]
+    assert found.message.startswith("Slow compile: fn took 12.5 s\nDynamo 2.5 s, AOTAutograd 10.0 s\n")
+    assert (found.place.line, found.is_about_function, found.compiles) == (1, True, [slow])
+    held = _first_part(seconds=10.5, phases={"whole frame": 60.0, "backend": 1.0})
+    (found,) = [one for one in findings_of(_session(held))[PATH] if one.kind is Kind.SLOW]
+    assert "Dynamo" not in found.message.splitlines()[1], "a debugger held this compile"
+    assert not [one for one in findings_of(_session(quick)).get(PATH, []) if one.kind is Kind.SLOW]
+
+
 @pytest.mark.parametrize(("broken_at", "text"), [(9, "inlined into fn; no graph"), (3, "no graph of its own")])
 def test_a_lens_names_the_callers_that_inline_a_function(broken_at: int, text: str) -> None:
     helper = TracedFunction("helper", Place(PATH, 2), [3, 4], [3])

@@ -457,6 +457,26 @@ def test_what_a_launchers_processes_compile_is_shown(tmp_path: Path) -> None:
         assert editor.at(program, lines.line("both"), "GB0025"), "a run of another program leaves this file's findings"
 
 
+def test_a_slow_compile_is_shown_at_its_function(tmp_path: Path) -> None:
+    program, records = tmp_path / "slow.py", tmp_path / "records"
+    program.write_text(
+        "import time\nimport torch\n\ndef slow(graph, inputs):\n    time.sleep(10)\n    return graph.forward\n\n"
+        "@torch.compile(backend=slow)\ndef late(x):  #@late\n    return x + 1\n\n"
+        "@torch.compile(backend='eager')\ndef quick(x):\n    return x + 1\n\n"
+        "late(torch.ones(3))\nquick(torch.ones(3))\n",
+        encoding="utf-8",
+    )
+    run(program, records)
+    with Editor(tmp_path, records) as editor:
+        line = Fixture(program).line("late")
+        editor.wait("the slow compile", lambda: bool(editor.at(program, line, "slow-compile")))
+        (found,) = [one for one in editor.diagnostics[program] if one.code == "slow-compile"]
+        assert found.severity == types.DiagnosticSeverity.Information
+        assert found.message.startswith("Slow compile: late took 10.")
+        assert "AOTAutograd 10." in found.message
+        assert "In late [0/0]" in found.message
+
+
 def test_a_file_that_is_opened_alone_is_enough(recorded: tuple[Path, Path]) -> None:
     """An editor without a folder, such as one that was started with the file's name."""
     program, records = recorded

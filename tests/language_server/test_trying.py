@@ -255,6 +255,10 @@ def _actions(editor: Editor, model: Path) -> dict[str, types.CodeAction]:
     return editor.actions(model, diagnostic)
 
 
+def _related(editor: Editor, model: Path) -> list[str]:
+    return [related.message for one in _broken(editor, model) for related in one.related_information or []]
+
+
 def _try(editor: Editor, model: Path) -> None:
     command = _actions(editor, model)[f"Try this fix: {TITLE}"].command
     assert command is not None
@@ -271,6 +275,8 @@ def test_an_editor_tries_a_fix_and_prefers_it_then(editor: Editor, model: Path) 
     tried = _actions(editor, model)
     assert tried[TRIED].is_preferred
     assert f"Try this fix: {TITLE}" not in tried
+    row = f"Tried: {TITLE} (graphs 4 → 3, graph breaks 1 → 0)"
+    editor.wait("the result beside the finding", lambda: row in _related(editor, model))
     assert model.read_text(encoding="utf-8") == MODEL
 
     # A comment changes nothing of what was tried; other code does.
@@ -282,6 +288,8 @@ def test_an_editor_tries_a_fix_and_prefers_it_then(editor: Editor, model: Path) 
     assert TRIED in editor.actions(model, moved)
     editor.change(model, f"x = 1\n{MODEL}")
     editor.wait("the other text", lambda: NOT_TRIED in editor.actions(model, moved))
+    below = Fixture(model).line("broken") + 1
+    editor.wait("no result", lambda: not [1 for one in editor.at(model, below) if "Tried: " in str(one)])
 
 
 def test_a_proven_fix_is_applied_by_one_click_while_the_code_is_what_was_tried(editor: Editor, model: Path) -> None:

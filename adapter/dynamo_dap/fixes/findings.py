@@ -1,4 +1,4 @@
-"""Finds what a record reports about lines: graph breaks, recompiles, skipped functions, limits, untraced lines.
+"""Finds what a record reports about lines: graph breaks, recompiles, slow compiles, skipped functions, untraced lines.
 
 Line numbers are those of the recorded files. It has no side effects.
 """
@@ -19,7 +19,16 @@ from dynamo_dap.records.advice.changing_lines import lines_that_change
 from dynamo_dap.records.advice.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.advice.raced_compiles import accepts_now, failed_guard_text, failure_text, raced_items
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
+from dynamo_dap.records.model import (
+    TRACING,
+    Compile,
+    CompiledFunction,
+    GraphBreak,
+    GuardFailure,
+    Place,
+    StackLine,
+    shares_of,
+)
 
 
 class Kind(Enum):
@@ -32,6 +41,7 @@ class Kind(Enum):
     FAILED = "compile-failed"
     SPECIALIZED = "specialized"
     CUDA_GRAPH = "cuda-graph"
+    SLOW = "slow-compile"
     NEVER_TRACED = "never-traced"
 
 
@@ -83,6 +93,9 @@ class Finding:
 
 
 _NAMES = 5
+_SLOW_SECONDS = 10.0
+"""A compile that takes at least as long is a finding."""
+_STAGES_TOLERANCE = 1.05
 
 
 def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, list[Finding]]:
@@ -97,7 +110,8 @@ def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, lis
         for finding in _of_compile(record, function, compiled, changes):
             _merge(found, finding)
     by_path: dict[str, list[Finding]] = {}
-    for finding in [*found.values(), *_skipped(record), *([] if is_of_several else _never_traced(record))]:
+    never_traced = [] if is_of_several else _never_traced(record)
+    for finding in [*found.values(), *_slow(record), *_skipped(record), *never_traced]:
         by_path.setdefault(real_path(finding.place.path), []).append(finding)
     return by_path
 
@@ -119,10 +133,15 @@ def _of_compile(
     """Yield a compile's findings; repeat those in a library at the user's line that called it."""
     for finding in _where_it_is(record, function, compiled, changes):
         yield finding
-        if finding.place.path in record.libraries:
-            caller = compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
-            if caller is not None:
-                yield _at_caller(finding, caller)
+        yield from _where_called(record, function, compiled, finding)
+
+
+def _where_called(record: Record, function: CompiledFunction, compiled: Compile, finding: Finding) -> Iterator[Finding]:
+    """Yield a library's finding at the user's line that called it, if it is known."""
+    if finding.place.path in record.libraries:
+        caller = compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
+        if caller is not None:
+            yield _at_caller(finding, caller)
 
 
 def _at_caller(finding: Finding, caller: Place) -> Finding:
@@ -253,6 +272,26 @@ def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Findi
     return Finding(
         Kind.LIMIT, at, message, at.line, function, is_about_function=True, related=reasons, compiles=[compiled]
     )
+
+
+def _slow(record: Record) -> Iterator[Finding]:
+    """Yield a finding for each function with slow compiles. It names the slowest one's stages."""
+    for function in record.functions:
+        slow = [one for one in function.compiles if (one.seconds or 0.0) >= _SLOW_SECONDS]
+        if function.place is None or not slow:
+            continue
+        slowest = max(slow, key=lambda one: one.seconds or 0.0)
+        seconds = slowest.seconds or 0.0
+        shares = shares_of(slowest)
+        # The stages include a debugger's stops, which the duration leaves out.
+        known = shares if sum(shares.values()) <= seconds * _STAGES_TOLERANCE else {}
+        lines = [f"Slow compile: {function.name} took {seconds:.1f} s"]
+        lines += [", ".join(f"{stage} {share:.1f} s" for stage, share in known.items())] if known else []
+        lines.append("Find out what takes the time: dynamo-dap profile")
+        at = function.place
+        found = Finding(Kind.SLOW, at, "\n".join(lines), at.line, function, is_about_function=True, compiles=slow)
+        yield found
+        yield from _where_called(record, function, slowest, found)
 
 
 def _skipped(record: Record) -> Iterator[Finding]:

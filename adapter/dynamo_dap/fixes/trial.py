@@ -170,6 +170,10 @@ class Trial:
             return "different result" if self.needs is None else "needs a further check"
         return self._changes() or "it does not help"
 
+    def line(self) -> str:
+        """Return the fix and its result in one line."""
+        return f"Tried: {self.fix.title} ({self.short_summary()})"
+
     def _changes(self) -> str:
         names = ("graphs", "graph breaks", "recompiles")
         pairs = zip(names, self._before_and_after(), strict=True)

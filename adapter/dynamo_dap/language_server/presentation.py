@@ -47,6 +47,7 @@ _SEVERITIES = {
     Kind.FAILED: DiagnosticSeverity.Error,
     Kind.SPECIALIZED: DiagnosticSeverity.Information,
     Kind.CUDA_GRAPH: DiagnosticSeverity.Information,
+    Kind.SLOW: DiagnosticSeverity.Information,
     Kind.NEVER_TRACED: DiagnosticSeverity.Hint,
 }
 DocumentOf = Callable[[Place], Document | None]
@@ -64,13 +65,18 @@ def lines_of(document: Document, finding: Finding) -> tuple[int, int] | None:
 
 
 def diagnostic_of(
-    document: Document, finding: Finding, positions: Positions, document_of: DocumentOf
+    document: Document, finding: Finding, positions: Positions, document_of: DocumentOf, tried: Sequence[str] = ()
 ) -> Diagnostic | None:
-    """Return a finding's diagnostic in ``document``; None if its code was changed."""
+    """Return a finding's diagnostic in ``document``; None if its code was changed.
+
+    ``tried`` are the results of its fixes.
+    """
     lines = lines_of(document, finding)
     if lines is None:
         return None
-    related = [
+    here = Location(document.uri, positions.code(document, *lines))
+    related = [DiagnosticRelatedInformation(here, text) for text in tried]
+    related += [
         DiagnosticRelatedInformation(Location(other.uri, there), one.text)
         for one in finding.related
         for other in (document_of(one.place),)
@@ -78,7 +84,7 @@ def diagnostic_of(
         if other is not None and there is not None
     ]
     return Diagnostic(
-        range=positions.code(document, *lines),
+        range=here.range,
         message=finding.text,
         severity=_SEVERITIES[finding.kind],
         code=finding.code or finding.kind.value,

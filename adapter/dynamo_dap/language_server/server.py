@@ -90,7 +90,7 @@ class RecordServer(LanguageServer):
         self._settings: dict[str, bool] = {}
         self._watching: asyncio.Task[None] | None = None
         self._publishing: asyncio.TimerHandle | None = None
-        self._trials = Trials(self, self._apply)
+        self._trials = Trials(self, self._apply, self.publish)
         self._reports: tempfile.TemporaryDirectory[str] | None = None
         """The folder of texts that the client was asked to show."""
         self._page: ReportPage | None = None
@@ -193,11 +193,26 @@ class RecordServer(LanguageServer):
         return any(document.path.startswith(f"{root.resolve()}/") for root in roots_of(self.workspace))
 
     def _diagnostics(self, document: Document) -> list[tuple[Finding, types.Diagnostic]]:
-        made = [
-            (finding, diagnostic_of(document, finding, self._positions, self.document_at))
-            for finding in self._findings_in(document)
-        ]
-        return [(finding, diagnostic) for finding, diagnostic in made if diagnostic is not None]
+        findings = self._findings_in(document)
+        made = []
+        for finding in findings:
+            tried = [one.line() for one in self._tried(document, finding, findings)]
+            diagnostic = diagnostic_of(document, finding, self._positions, self.document_at, tried)
+            if diagnostic is not None:
+                made.append((finding, diagnostic))
+        return made
+
+    def _tried(self, document: Document, finding: Finding, findings: list[Finding]) -> Iterator[Trial]:
+        """Yield the trials of a finding's fixes on the present code."""
+        known = self._known(document.path) if self._trials.has_any else None
+        lines = lines_of(document, finding)
+        if known is None or lines is None:
+            return
+        for fix in fixes_of(Situation(finding, document, lines[0], findings, self.document_at, known[0].record)):
+            for one in (fix, *self._trials.further(document, fix)):
+                trial = self._trials.of(document, one)
+                if trial is not None:
+                    yield trial
 
     # -- data for features ----------------------------------------------------------------------------------------
 

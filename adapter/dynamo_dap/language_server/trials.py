@@ -27,14 +27,25 @@ _Key = tuple[str, str, str]
 class Trials:
     """Results of trials. Lives as long as the server."""
 
-    def __init__(self, client: LanguageServer, apply: Callable[[str, Trial], None]) -> None:
-        """Use ``apply`` to let the editor apply a tried fix to a file, unless the file has changed since the trial."""
+    def __init__(
+        self, client: LanguageServer, apply: Callable[[str, Trial], None], changed: Callable[[], None]
+    ) -> None:
+        """Use ``apply`` to let the editor apply a tried fix to a file, unless the file has changed since the trial.
+
+        Trials call ``changed`` when there are new results.
+        """
         self._client = client
         self._apply = apply
+        self._changed = changed
         self._tried: dict[_Key, Trial] = {}
         self._running: asyncio.Task[None] | None = None
         self._is_closed = threading.Event()
         self._numbers = itertools.count(1)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything was tried since the last ``forget``."""
+        return bool(self._tried)
 
     def forget(self) -> None:
         """Forget every trial: they were made against an older record."""
@@ -97,6 +108,7 @@ class Trials:
             if not self._is_closed.is_set():
                 progress.end()
         self._tried.update({_key(document, trial.fix): trial for trial in trials})
+        self._changed()
         for trial in trials:
             self._report(document, trial)
 
