@@ -3,8 +3,14 @@
     "use strict";
     const data = JSON.parse(document.getElementById("compiles").textContent);
     const canvas = document.getElementById("timeline");
-    const style = getComputedStyle(document.documentElement);
-    const color = (name) => style.getPropertyValue(name).trim();
+    // The variables are texts such as "light-dark(…)": only an element's color has the color of the theme.
+    const color = (name) => {
+        const probe = document.body.appendChild(document.createElement("span"));
+        probe.style.color = `var(${name})`;
+        const found = getComputedStyle(probe).color;
+        probe.remove();
+        return found;
+    };
     const seconds = (value) => `${value.toFixed(value < 10 ? 2 : 1)} s`;
     const forget = document.getElementById("forget");
 
