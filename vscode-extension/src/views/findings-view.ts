@@ -21,6 +21,11 @@ const QUIET_MILLISECONDS = 120;
 /** The beginning of a stop's description at a wrong value. */
 const WRONG = /^(NaN|Inf|Mismatch)/;
 
+/** A finding of a stop, which stays until the same program starts again. */
+interface StoppedFinding extends Finding {
+    program: string;
+}
+
 /** The node of a finding, for the node's inline commands. */
 interface FindingNode extends TreeNode {
     finding?: Finding;
@@ -57,7 +62,7 @@ class Findings implements vscode.Disposable {
     private readonly changed = new vscode.EventEmitter<void>();
     private readonly registrations: vscode.Disposable[];
     private timer: NodeJS.Timeout | undefined;
-    private stopped: Finding[] = [];
+    private stopped: StoppedFinding[] = [];
 
     readonly onDidChange = this.changed.event;
 
@@ -80,7 +85,7 @@ class Findings implements vscode.Disposable {
             }),
             vscode.debug.onDidStartDebugSession((session) => {
                 if (session.type === DEBUG_TYPE && session.parentSession === undefined) {
-                    this.stopped = [];
+                    this.stopped = this.stopped.filter(({ program }) => program !== programOf(session));
                 }
             }),
             compiles.onDidChange(changeSoon),
@@ -114,9 +119,19 @@ class Findings implements vscode.Disposable {
         const [top] = answer.stackFrames;
         const [title = "", ...details] = (body.text ?? "").split("\n");
         if (top?.source?.path !== undefined) {
-            this.stopped.push({ title, details, place: { path: onDisk(top.source.path), line: top.line }, severity: "error", isRecorded: false });
+            const place = { path: onDisk(top.source.path), line: top.line };
+            this.stopped.push({ title, details, place, severity: "error", isRecorded: false, program: programOf(session) });
         }
     }
+}
+
+/** Returns what a session runs, as a text. Child processes run what their first process runs. */
+function programOf(session: vscode.DebugSession): string {
+    if (session.parentSession !== undefined) {
+        return programOf(session.parentSession);
+    }
+    const { program, module, args } = session.configuration;
+    return JSON.stringify(typeof program === "string" ? [program] : [module ?? session.name, args]);
 }
 
 function findingNode(finding: Finding, index: number): TreeNode {
