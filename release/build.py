@@ -65,7 +65,9 @@ def build(root: Path, output: Path) -> list[Path]:
         _run(["node", "build.mjs"], extension, environment)
         packed = output / f"dynamo-dap-{version}.vsix"
         vsce = str(extension / "node_modules/.bin/vsce")
-        _run([vsce, "package", "--no-dependencies", "--out", str(packed)], extension, environment)
+        # The build has written the addresses of pictures into this text.
+        readme = ["--readme-path", "out/readme.md", "--no-rewrite-relative-links"]
+        _run([vsce, "package", "--no-dependencies", *readme, "--out", str(packed)], extension, environment)
         bill = bill_of_materials(copy, wheel, midnight)
     (output / f"dynamo-dap-{version}.cdx.json").write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
     built = sorted(output.iterdir())

@@ -5,6 +5,8 @@ import process from "node:process";
 
 import { context } from "esbuild";
 
+import { buildReadme } from "./build-readme.mjs";
+
 const watch = process.argv.includes("--watch");
 const common = { bundle: true, sourcemap: watch, minify: !watch, metafile: true, logLevel: "info" };
 const bundles = [
@@ -46,6 +48,7 @@ for (const bundle of bundles) {
     }
 }
 if (!watch) {
+    await buildReadme();
     // The files in the bundles, for the release's bill of materials.
     await writeFile("out/bundled.json", JSON.stringify([...inputs].sort()));
 }
