@@ -15,7 +15,7 @@ from rich.console import Console
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
 from dynamo_dap.terminal.command_table import PDB_NAMES, commands, find
-from dynamo_dap.terminal.commands import execute, read_block
+from dynamo_dap.terminal.commands import complete_line, execute, read_block
 from dynamo_dap.terminal.debugger import Debugger, State
 from dynamo_dap.terminal.help_command import overview
 from dynamo_dap.terminal.screen import Screen
@@ -223,6 +223,21 @@ def test_si_with_a_count_ends_where_as_many_single_steps_end() -> None:
         assert instruction() == end != begin
     finally:
         typist.debugger.end()
+
+
+def test_a_place_is_completed(plain: Typist, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, a line of it at which a statement begins, a function of the current file, a name in a condition."""
+    plain.begin_again()
+    source = plain.debugger.current_path()
+    assert source is not None
+    monkeypatch.chdir(Path(source).parent)
+    assert complete_line(plain.debugger, "b pla") == [("plain.py:", 3)]
+    lines = ["1", "10", "11", "12", "13", "14", "16", "17", "18", "19"]
+    assert [text for text, _ in complete_line(plain.debugger, "b plain.py:1")] == lines
+    assert complete_line(plain.debugger, "tbreak plain:2") == [(text, 1) for text in ("20", "21", "23")]
+    assert complete_line(plain.debugger, "b dou") == [("double", 3)]
+    assert ("second", 3) in complete_line(plain.debugger, "b 13, sec")
+    assert complete_line(plain.debugger, "conti")[0] == ("continue ", 5)
 
 
 def test_step_over_after_step_back_goes_over() -> None:
