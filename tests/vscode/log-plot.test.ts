@@ -39,7 +39,10 @@ test("log messages are plotted, hit by hit, and say where NaN began", async ({ v
     await failed.getByRole("button", { name: "Move to Line 7" }).click();
     await expect(await debug.reveal("breakpoints", FILE, "7")).toBeVisible();
     await expect(debug.rows("breakpoints").filter({ hasText: /descent.py\s*6/ })).toHaveCount(0);
-    await vscode.command("Plot Log Messages");
+    const links = editor.area.locator(".codelens-decoration a", { hasText: /^Plot$/ });
+    await expect(links, "a link above each line with a log message").toHaveCount(2);
+    await picture("plot-links");
+    await links.first().click();
     const plots = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
     const ofTrace = plots.getByLabel("Plot of descent.py:7");
     await expect(ofTrace.locator(".u-legend")).toContainText("weight.tolist()[2]");

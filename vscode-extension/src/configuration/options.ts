@@ -7,6 +7,8 @@ export const DEBUG_TYPE = "dynamo";
 /** The options that the extension itself reads. */
 export interface DynamoConfiguration extends DebugConfiguration {
     program?: string;
+    code?: string | string[];
+    triton?: string;
     module?: string;
     connect?: { host?: string; port?: number | string };
     args?: string | string[];

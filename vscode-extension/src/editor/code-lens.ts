@@ -1,4 +1,7 @@
-/** Shows links over functions under torch.compile (debug the tracing, step the generated code) and over tests (debug). */
+/**
+ * Shows links over functions under torch.compile (debug the tracing, step the generated code), over tests (debug), and
+ * over lines with a log message (plot).
+ */
 
 import * as vscode from "vscode";
 
@@ -13,7 +16,7 @@ class CodeLenses implements vscode.CodeLensProvider {
     private readonly changed = new vscode.EventEmitter<void>();
     readonly onDidChangeCodeLenses = this.changed.event;
 
-    settingChanged(): void {
+    change(): void {
         this.changed.fire();
     }
 
@@ -26,6 +29,7 @@ class CodeLenses implements vscode.CodeLensProvider {
         return [
             ...compiledDefinitions(text).flatMap((found) => lenses(document.uri, found)),
             ...tests.map((test) => lensOfTest(document.uri, test)),
+            ...loggedLines(document.uri).map(lensOfPlot),
         ];
     }
 }
@@ -38,7 +42,13 @@ export function registerCodeLenses(): vscode.Disposable {
         vscode.languages.registerCodeLensProvider(PYTHON_FILES, provider),
         vscode.workspace.onDidChangeConfiguration((event) => {
             if (event.affectsConfiguration(SETTING)) {
-                provider.settingChanged();
+                provider.change();
+            }
+        }),
+        vscode.debug.onDidChangeBreakpoints(({ added, removed, changed }) => {
+            // A change may also remove a log message.
+            if (changed.length > 0 || [...added, ...removed].some(({ logMessage }) => logMessage !== undefined)) {
+                provider.change();
             }
         }),
     );
@@ -69,5 +79,22 @@ function lensOfTest(uri: vscode.Uri, { id, line, name }: TestFunction): vscode.C
         tooltip: vscode.l10n.t("Run {0} with pytest under the torch.compile debugger", name),
         command: "dynamo.debugTest",
         arguments: [uri, id],
+    });
+}
+
+/** The lines of a file whose breakpoints log values. */
+function loggedLines(uri: vscode.Uri): number[] {
+    const found = vscode.debug.breakpoints.flatMap((breakpoint) => {
+        const isLogging = breakpoint instanceof vscode.SourceBreakpoint && breakpoint.enabled && breakpoint.logMessage?.includes("{");
+        return isLogging && breakpoint.location.uri.toString() === uri.toString() ? [breakpoint.location.range.start.line] : [];
+    });
+    return [...new Set(found)];
+}
+
+function lensOfPlot(line: number): vscode.CodeLens {
+    return new vscode.CodeLens(new vscode.Range(line, 0, line, 0), {
+        title: vscode.l10n.t("Plot"),
+        tooltip: vscode.l10n.t("Plot the numbers that log messages print, hit by hit"),
+        command: "dynamo.plotLogMessages",
     });
 }

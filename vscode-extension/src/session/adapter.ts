@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE, type DynamoConfiguration } from "../configuration/options.js";
+import { offeredFilters } from "./offered-filters.js";
 import { registerRelativeLinks } from "./relative-links.js";
 
 class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
@@ -11,7 +12,7 @@ class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
         private readonly knownFilters: readonly string[],
     ) {}
 
-    createDebugAdapterDescriptor(session: vscode.DebugSession): vscode.DebugAdapterDescriptor {
+    async createDebugAdapterDescriptor(session: vscode.DebugSession): Promise<vscode.DebugAdapterDescriptor> {
         const { __adapter: adapter, __python: [python, ...flags] = [] } = session.configuration as DynamoConfiguration;
         if (adapter !== undefined) {
             return new vscode.DebugAdapterNamedPipeServer(adapter);
@@ -20,7 +21,8 @@ class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
             throw new Error(vscode.l10n.t("The Python interpreter of the debugger is unknown."));
         }
         const settings = vscode.workspace.getConfiguration("dynamo", session.workspaceFolder ?? null);
-        const filters = settings.get<string[]>("exceptionFilters", []).filter((name) => this.knownFilters.includes(name));
+        const chosen = settings.get<string[]>("exceptionFilters", []);
+        const filters = await offeredFilters(chosen, this.knownFilters, session.configuration);
         const offered = ["--filters", filters.join(",")];
         // With "-m", Python puts the working directory first on sys.path. In the user's folder, files could shadow
         // modules.

@@ -35,7 +35,7 @@ export class AssistantSessions implements vscode.Disposable {
         this.server.on("error", () => { this.server.close(); });
         this.server.listen(this.address);
         terminals.persistent = false;
-        terminals.description = vscode.l10n.t("Shows the debug sessions that an assistant starts with dynamo-dap.");
+        terminals.description = vscode.l10n.t("Shows the debug sessions that an assistant starts with the torch.compile debugger.");
         terminals.replace(VARIABLE, this.address);
     }
 
