@@ -1,12 +1,14 @@
 /** Texts and marks of a session in the editor: pure functions, without a browser. */
 
 import { expect, test } from "@playwright/test";
+import { writeFile } from "node:fs/promises";
 
 import { answer, askUntilFound } from "../../vscode-extension/src/editor/ask-until-found.js";
-import { briefValue } from "../../vscode-extension/src/editor/brief-value.js";
+import { briefValue, isWorthShowing } from "../../vscode-extension/src/editor/brief-value.js";
 import { fixLinks } from "../../vscode-extension/src/editor/fix-links.js";
 import { afterAssignment } from "../../vscode-extension/src/editor/mentioned-names.js";
 import { FailedLogs } from "../../vscode-extension/src/session/failed-logs.js";
+import { offeredFilters } from "../../vscode-extension/src/session/offered-filters.js";
 import { placesIn, withRelativePaths } from "../../vscode-extension/src/session/links-in-texts.js";
 
 test("a logpoint without a value yet belongs to the statement after the assignment", () => {
@@ -60,6 +62,29 @@ test("values at the ends of lines show small data completely, and larger data no
     expect(briefValue(`(${mask} = [[1.0, 2.0], [3.0]], Parameter f32[] cpu requires_grad)`)).toBe("(f32[4, 15], f32[])");
     expect(briefValue(`[${mask}, ${mask}, 3, ${mask}]`), "not only tensors").toContain("…");
     expect(briefValue("x".repeat(50))).toHaveLength(40);
+});
+
+test("modules and self are not shown at the ends of lines", () => {
+    expect(isWorthShowing("self", "<Block module>")).toBe(false);
+    expect(isWorthShowing("self", "Block(\n  (linear): Linear()\n)")).toBe(false);
+    expect(isWorthShowing("layer", "<torch.nn.Linear module>")).toBe(false);
+    expect(isWorthShowing("layer", "Tensor f32[2] cpu")).toBe(true);
+    expect(isWorthShowing("name", "'<Block module>'")).toBe(true);
+});
+
+test("Triton's filters are offered to programs that use Triton", async ({}, info) => {
+    const known = ["nan", "recompile", "race", "out-of-bounds", "kernel-mismatch"];
+    const offered = async (configuration: object): Promise<string[]> => offeredFilters(["nan", "other"], known, { type: "dynamo", name: "x", request: "launch", ...configuration });
+    const withTriton = ["nan", "race", "out-of-bounds", "kernel-mismatch"];
+    expect(await offered({ program: "/nowhere.py" })).toEqual(["nan"]);
+    expect(await offered({})).toEqual(["nan"]);
+    expect(await offered({ triton: "interpret" })).toEqual(withTriton);
+    expect(await offered({ code: ["import torch", "import triton.language as tl"] })).toEqual(withTriton);
+    const program = info.outputPath("program.py");
+    for (const [text, uses] of [["import triton\n", true], ["if x:\n    from triton import jit\n", true], ["import torch, triton\n", true], ["import tritonclient\nfrom mine import triton\n# import triton\n", false], ["x = 'triton'\n", false]] as const) {
+        await writeFile(program, text);
+        expect(await offered({ program }), text).toEqual(uses ? withTriton : ["nan"]);
+    }
 });
 
 test("fixes are requested again if a request fails, finds nothing, or is never answered", async () => {

@@ -3,8 +3,16 @@
 const LONGEST_VALUE = 40;
 const LONGEST_DATA = 60;
 
+/** A module's value, which shows only the type that its name already suggests. */
+const MODULE = /^<\S+ module>$/;
+
 /** The debugger's summary of larger data, after the device. */
 const RANGE = /^.*? cpu( .*\d.*| all NaN| all True| all False)$/;
+
+/** Whether a variable's value belongs at the end of a line: those of `self` and of modules show no data. */
+export function isWorthShowing(name: string, value: string): boolean {
+    return name !== "self" && name !== "cls" && !MODULE.test(value);
+}
 
 /**
  * Shortens "Tensor f32[2] cpu = [0.5, 1.0]" to "f32[2] = [0.5, 1.0]", larger data to its range, "f32[4, 15] 0…1", and a

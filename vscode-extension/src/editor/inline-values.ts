@@ -7,7 +7,7 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
-import { briefValue } from "./brief-value.js";
+import { briefValue, isWorthShowing } from "./brief-value.js";
 import { linesWithPresentValues } from "./mentioned-names.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python" };
@@ -83,7 +83,7 @@ async function localsOf(session: vscode.DebugSession, frameId: number): Promise<
     })) as DebugProtocol.VariablesResponse["body"];
     return new Map(
         answer.variables
-            .filter((variable) => !variable.presentationHint?.lazy)
+            .filter(({ name, value, presentationHint }) => !presentationHint?.lazy && isWorthShowing(name, value))
             .map((variable) => [variable.name, briefValue(variable.value)]),
     );
 }
