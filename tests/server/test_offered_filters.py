@@ -8,9 +8,11 @@ import sys
 
 import pytest
 
-from dynamo_dap.server.client.capabilities import FILTER_NAMES
+from dynamo_dap.server.client.capabilities import AGENT_CAPABILITIES, EAGER_CAPABILITIES, FILTER_NAMES
 from tests.client.session import DEADLINE
 from tests.structure.sources import ROOT
+
+_CAPABILITIES = (AGENT_CAPABILITIES, EAGER_CAPABILITIES)
 
 
 def _filters(*arguments: str) -> list[str]:
@@ -47,4 +49,15 @@ def test_the_extension_knows_each_filter() -> None:
     setting = package["contributes"]["configuration"]["properties"]["dynamo.exceptionFilters"]
     assert set(setting["items"]["enum"]) == FILTER_NAMES
     assert set(setting["default"]) <= FILTER_NAMES
-    assert len(setting["items"]["enumDescriptions"]) == len(setting["items"]["enum"])
+    texts = json.loads((ROOT / "vscode-extension" / "package.nls.json").read_text(encoding="utf-8"))
+    shown = [texts[each.strip("%")] for each in setting["items"]["enumDescriptions"]]
+    named = dict(zip(setting["items"]["enum"], shown, strict=True))
+    labels = {each.filter: each.label for part in _CAPABILITIES for each in part.exception_breakpoint_filters or []}
+    assert named == labels
+    assert [named[each] for each in setting["default"]] == [
+        "Graph Breaks",
+        "Recompiles",
+        "NaN and Inf",
+        "Differs from Eager",
+        "Uncaught Exceptions",
+    ]

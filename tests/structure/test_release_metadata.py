@@ -36,6 +36,13 @@ def test_the_product_has_one_name() -> None:
     assert texts["configuration.title"] == name
     assert (_EXTENSION / "README.md").read_text(encoding="utf-8").startswith(f"# {name}\n")
     manifest = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
+    contributes = manifest["contributes"]
+    assert texts["debuggers.dynamo.label"] == name
+    assert {texts[each["label"].strip("%")] for each in contributes["mcpServerDefinitionProviders"]} == {name}
+    assert name in texts["commands.dynamo.debugFile.title"].replace("Debugger", "debugger")
+    others = ("torch.compile (", "with dynamo-dap", "Dynamo debugger")
+    files = [_EXTENSION / "README.md", _EXTENSION / "package.nls.json", _EXTENSION / "l10n" / "bundle.l10n.json"]
+    assert not [each for path in files for each in others if f"{each}" in path.read_text(encoding="utf-8")]
     categories = {each["category"] for each in manifest["contributes"]["commands"]}
     assert categories == {"torch.compile"}, "as the palette shows commands"
     keys = {each["command"] for each in manifest["contributes"]["keybindings"]}
@@ -46,6 +53,32 @@ def test_the_interpreter_is_set_for_a_machine_or_a_workspace() -> None:
     """A remote window shows such a setting among the user's settings as well."""
     manifest = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
     assert manifest["contributes"]["configuration"]["properties"]["dynamo.python"]["scope"] == "machine-overridable"
+
+
+def test_findings_are_the_first_view_of_the_side_bar() -> None:
+    contributes = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))["contributes"]
+    texts = json.loads((_EXTENSION / "package.nls.json").read_text(encoding="utf-8"))
+    (container,) = contributes["viewsContainers"]["activitybar"]
+    views = [each["id"] for each in contributes["views"][container["id"]]]
+    names = ["findings", "compiles", "graph", "guards", "entries", "timeline", "comparison"]
+    assert views == [f"dynamo.{name}" for name in names]
+    welcome = {each["view"]: texts[each["contents"].strip("%")] for each in contributes["viewsWelcome"]}
+    assert [view for view in views if "(command:dynamo.debugFile)" not in welcome[view]] == []
+
+
+def test_each_step_of_the_walkthrough_has_a_picture() -> None:
+    (walkthrough,) = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))["contributes"][
+        "walkthroughs"
+    ]
+    assert len(walkthrough["steps"]) == 7
+    for step in walkthrough["steps"]:
+        media = step["media"]
+        paths = [media["image"]] if "image" in media else []
+        if "markdown" in media:
+            text = (_EXTENSION / media["markdown"]).read_text(encoding="utf-8")
+            paths += [f"media/{path}" for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)]
+        assert paths, step["id"]
+        assert all((_EXTENSION / path).stat().st_size < 100_000 for path in paths), step["id"]
 
 
 def test_the_extensions_changelog_has_the_version() -> None:

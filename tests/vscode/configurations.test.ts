@@ -43,7 +43,7 @@ for (const withLaunchJson of [false, true]) {
         await expect(vscode.page.locator(".tab.active", { hasText: "Walkthrough" })).toBeVisible();
         await vscode.startDebugging();
         if (!withLaunchJson) {
-            await vscode.quickInput.choose("torch.compile (Dynamo)");
+            await vscode.quickInput.choose("torch.compile debugger");
         }
         await vscode.debug.waitForStop(/^compute basic.py/);
     });
@@ -53,7 +53,7 @@ test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");
     await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));
-    await vscode.page.getByRole("button", { name: "Debug This File with dynamo-dap" }).click();
+    await vscode.page.getByRole("button", { name: "Debug This File with the torch.compile Debugger" }).click();
     await vscode.debug.waitForStop(/^compute basic.py/);
 });
 
@@ -66,7 +66,7 @@ test("the link over a compiled function stops at its first line", async ({ vscod
 test("ready-made configurations are offered", async ({ vscode }) => {
     await vscode.openFile("basic.py");
     await vscode.command("Debug: Select and Start Debugging");
-    await vscode.quickInput.choose("torch.compile (Dynamo)");
+    await vscode.quickInput.choose("torch.compile debugger");
     const offered = vscode.page.locator(".quick-input-list .monaco-list-row");
     for (const name of ["current file", "module", "pytest"]) {
         await expect(offered.filter({ hasText: `Debug torch.compile: ${name}` }).first()).toBeVisible();

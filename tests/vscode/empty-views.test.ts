@@ -7,11 +7,11 @@ import { launchJson } from "./harness/workspace.js";
 const EMPTY = {
     Findings: "appear here, each with its line",
     Compiles: "appear here while you debug",
-    Graph: "Select a compile to see its graph",
-    Guards: "Select a compile to see its guards",
+    Graph: "select a compile to see its graph",
+    Guards: "select a compile to see its guards",
     Cache: "appear here while you debug",
     Timeline: "Stop while Dynamo traces a function",
-    Compare: "Turn on Differs from Eager",
+    Compare: "turn on Differs from Eager",
 };
 
 test("before anything is compiled each view and Explore Stages say so", async ({ vscode, workspace, picture }) => {
@@ -24,6 +24,10 @@ test("before anything is compiled each view and Explore Stages say so", async ({
         }
     };
     await expectTexts(EMPTY);
+    for (const view of views) {
+        await expect(compiles.body(view).getByRole("button", { name: "Debug This File" }), view).toHaveCount(1);
+    }
+    await picture("empty-views-without-session");
 
     const line = await workspace.line("basic.py", "eager_call");
     await workspace.write(".vscode/launch.json", launchJson({ explore: true }));
@@ -35,4 +39,17 @@ test("before anything is compiled each view and Explore Stages say so", async ({
     await picture("empty-views");
     await vscode.command("torch.compile: Explore Stages");
     await expect(page.locator(".notification-toast", { hasText: "nothing has been compiled yet" })).toBeVisible();
+    await debug.press("Shift+F5");
+    await debug.waitForEnd();
+
+    // The buttons of an empty view start the program, and lead to the filter that fills the view.
+    await vscode.openFile("basic.py");
+    await compiles.show("Compare");
+    await compiles.body("Compare").getByRole("button", { name: "Debug This File" }).click();
+    await debug.waitForStop(at("main", "basic.py", line));
+    await debug.press("Shift+F5");
+    await debug.waitForEnd();
+    await compiles.show("Compare");
+    await compiles.body("Compare").getByRole("button", { name: "Open Breakpoints" }).click();
+    await expect(await debug.reveal("breakpoints", "Differs from Eager")).toBeVisible();
 });

@@ -20,7 +20,7 @@ test("F5 finds the workspace's environment and stops in a trace", async ({ gestu
     await picture(`first-stop-${project.name}`);
 });
 
-test("a recompile says which value changed and what to do", async ({ gestures, vscode, workspace, picture }, { project }) => {
+test("a recompile says which value changed and what to do", async ({ gestures, vscode, workspace, pictures }) => {
     const { debug, editor, page } = vscode;
     await workspace.write("steps.py", STEPS);
     await gestures.do("open the file", () => vscode.openFile("steps.py"));
@@ -38,7 +38,7 @@ test("a recompile says which value changed and what to do", async ({ gestures, v
     const line = STEPS.split("\n").findIndex((text) => text.includes("(step + 1)")) + 1;
     const link = widget.locator("a", { hasText: `steps.py:${line}` });
     await expect(link, "the guard's line is a link").toBeVisible();
-    await picture(`first-recompile-${project.name}`);
+    await pictures("recompile", link);
     // In this widget, VS Code opens links only with this key.
     await link.click({ modifiers: ["Control"] });
     await expect(page.locator(".statusbar"), "the link opens the line").toContainText(`Ln ${line},`);

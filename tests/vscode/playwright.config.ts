@@ -18,7 +18,7 @@ export default defineConfig<object, PerWorker>({
         // Tasks take minutes, so they run in the newest VS Code, and only with DYNAMO_DAP_ALL_TASKS=1 in the oldest.
         { name: OLDEST, testIgnore: process.env.DYNAMO_DAP_ALL_TASKS ? [] : TASKS, use: { version: OLDEST } },
         // The first steps of a new user run in both.
-        { name: NEWEST, testMatch: ["first-minutes.test.ts", "python-extension.test.ts", ...TASKS], use: { version: NEWEST } },
+        { name: NEWEST, testMatch: ["first-minutes.test.ts", "first-minutes-python.test.ts", "python-extension.test.ts", ...TASKS], use: { version: NEWEST } },
     ],
     globalSetup: "./harness/prepare.ts",
     outputDir: join(output, "failures"),

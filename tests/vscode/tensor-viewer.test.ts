@@ -61,6 +61,16 @@ test("a tensor of a trace is shown: table, histogram, heat maps, NaN, and again 
     await tensor.getByRole("button", { name: "144" }).click();
     await expect(tensor.locator("#cell")).toHaveText("weights[0, 20, 0] = nan");
 
+    // The minimum and the maximum are links to their elements.
+    for (const name of ["min", "max"]) {
+        const link = tensor.locator("#statistics div", { has: tensor.locator("dt", { hasText: name }) }).getByRole("button");
+        const value = await link.innerText();
+        await link.click();
+        const cell = await tensor.locator("#cell").innerText();
+        expect(cell, name).toMatch(/^weights\[\d+, \d+, \d+\] = /);
+        expect(Number(cell.split(" = ")[1])).toBeCloseTo(Number(value), 3);
+    }
+
     // The search also finds the first NaN, then the next.
     await tensor.locator("#find").fill("nan");
     await tensor.locator("#find").press("Enter");

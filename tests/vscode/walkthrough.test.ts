@@ -4,6 +4,13 @@ import type { Locator } from "@playwright/test";
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
+import type { Workbench } from "./harness/workbench.js";
+
+/** Waits for the picture of the present step. VS Code draws the page again then, which could swallow a click. */
+async function expectMedia({ page }: Workbench): Promise<void> {
+    const shown = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame").getByRole("img");
+    await expect.poll(() => shown.evaluate((image: HTMLImageElement) => image.naturalWidth)).toBeGreaterThan(0);
+}
 
 test("a step of the walkthrough opens its example, and is ticked when the program has stopped", async ({ vscode, picture }) => {
     const { debug, page } = vscode;
@@ -12,6 +19,7 @@ test("a step of the walkthrough opens its example, and is ticked when the progra
     const step = page.locator(".getting-started-step", { hasText: "Stop inside a compiled function" });
     await expect(page.locator(".getting-started-step .step-title")).toHaveCount(7);
     await step.locator(".step-title").click();
+    await expectMedia(vscode);
     await picture("walkthrough");
     await step.getByRole("button", { name: "Open an Example" }).click();
     await expect(page.locator(".tab.active", { hasText: "breakpoint.py" })).toBeVisible();
@@ -30,6 +38,7 @@ test("with no program open, the Welcome page records a run of an example, with i
     await vscode.quickInput.choose("Debug torch.compile");
     const step = page.locator(".getting-started-step", { hasText: "Record a run and read its report" });
     await step.locator(".step-title").click();
+    await expectMedia(vscode);
     await step.getByRole("button", { name: "Record This File" }).click();
     await expect(page.locator(".tab", { hasText: "recompile.py" })).toBeVisible();
     const toast = page.locator(".notification-toast", { hasText: "Record written." });
@@ -38,9 +47,26 @@ test("with no program open, the Welcome page records a run of an example, with i
     await expect(page.locator(".tab.active", { hasText: "torch.compile report" })).toBeVisible();
     const report = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
     await expect(report.getByText("scaled", { exact: false }).first()).toBeVisible();
-    await picture("walkthrough-report");
+    await page.locator(".tab.active", { hasText: "torch.compile report" }).getByRole("button", { name: /^Close/ }).click();
     await page.locator(".tab", { hasText: "Walkthrough" }).click();
     await expect(step.locator(".codicon-getting-started-step-checked").first(), "it is done").toBeVisible();
+    await picture("walkthrough-report");
+    // The step's own button opens the report, too.
+    await step.getByRole("button", { name: "Open Report" }).click();
+    await expect(page.locator(".tab.active", { hasText: "torch.compile report" })).toBeVisible();
+});
+
+test("the first step of the walkthrough chooses an interpreter", async ({ vscode, picture }) => {
+    const { page } = vscode;
+    await vscode.command("Welcome: Open Walkthrough");
+    await vscode.quickInput.choose("Debug torch.compile");
+    const step = page.locator(".getting-started-step", { hasText: "Install dynamo-dap next to torch" });
+    await step.locator(".step-title").click();
+    await expectMedia(vscode);
+    await picture("walkthrough-install");
+    await step.getByRole("button", { name: "Choose Interpreter" }).click();
+    await expect(page.locator(".quick-input-list .monaco-list-row", { hasText: "torch" }).first()).toBeVisible();
+    await picture("walkthrough-interpreter");
 });
 
 const FILTERED: [string, string, RegExp][] = [
@@ -92,4 +118,15 @@ test("the steps of a graph break, a recompile, a NaN and generated code are tick
     await page.locator(".tab", { hasText: "Walkthrough" }).click();
     await expect(done(generated).first(), "it is done").toBeVisible();
     await picture("walkthrough-done");
+});
+
+test("the extension's page shows its pictures", async ({ vscode, picture }) => {
+    const { page } = vscode;
+    await vscode.command("Extensions: Show Installed Extensions");
+    await page.locator(".extension-list-item", { hasText: "torch.compile debugger" }).click();
+    const details = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
+    const pictures = details.locator("img[src^='data:']");
+    await expect(pictures).toHaveCount(5);
+    await expect.poll(() => pictures.evaluateAll((images: HTMLImageElement[]) => images.filter((image) => image.naturalWidth > 100).length)).toBe(5);
+    await picture("extension-page");
 });

@@ -7,7 +7,11 @@ import UPNG from "upng-js";
 
 import { extensionRoot, output } from "./places.js";
 
-const PICTURES = ["compile-time", "cached-call", "evaluate", "graph", "graph-break", "views", "run-time", "tensor", "time-travel"];
+const PICTURES = [
+    ...["compile-time", "cached-call", "evaluate", "graph", "graph-break", "views", "run-time", "tensor", "time-travel"],
+    // Of the walkthrough.
+    ...["install", "nan", "report"],
+];
 /** The number of colours; a window of VS Code has few. */
 const COLOURS = 96;
 

@@ -85,13 +85,11 @@ export const test = base.extend<PerTest, PerWorker>({
         { scope: "worker" },
     ],
     workspace: async ({}, use, info) => {
-        const scene = sceneOf(info);
-        // Use a readable path, because pictures show it.
-        const folder =
-            scene === undefined
-                ? join(runs, `workspaces-${info.parallelIndex}`, `${info.testId}-${info.retry}`, "fixtures")
-                : join(tmpdir(), "scenes", scene);
-        await use(await Workspace.make(folder));
+        const [scene, pictured] = [sceneOf(info), /^picture ([\w-]+):/.exec(info.title)?.[1]];
+        const folder = join(runs, `workspaces-${info.parallelIndex}`, `${info.testId}-${info.retry}`, "fixtures");
+        // Use a readable path if pictures show it.
+        const readable = scene !== undefined ? join("scenes", scene) : pictured && join("pictures", pictured);
+        await use(await Workspace.make(readable ? join(tmpdir(), readable) : folder));
     },
     vscode: async ({ window, server, workspace }, use, info) => {
         const workbench = new Workbench(window);

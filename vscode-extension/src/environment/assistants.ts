@@ -7,7 +7,7 @@ import { showError, showWarning } from "../notifications.js";
 import { findInterpreter } from "./interpreter.js";
 
 const ID = "dynamo.assistants";
-const LABEL = vscode.l10n.t("torch.compile (dynamo-dap)");
+const LABEL = vscode.l10n.t("torch.compile debugger");
 const CHECK_MILLISECONDS = 20_000;
 /** Removes the working directory, which Python puts first on sys.path: files of the user there could shadow modules. */
 const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";

@@ -2,6 +2,8 @@
 
 import * as vscode from "vscode";
 
+import { DEBUG_TYPE } from "../configuration/options.js";
+
 /** A node that knows its item and its children. */
 export interface TreeNode {
     item: vscode.TreeItem;
@@ -26,9 +28,17 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
         shown: Changing,
         private readonly roots: (view: vscode.TreeView<TreeNode>) => Promise<TreeNode[]>,
     ) {
-        this.forgetting = shown.onDidChange(() => {
-            this.asked = undefined;
-        });
+        this.forgetting = vscode.Disposable.from(
+            shown.onDidChange(() => {
+                this.asked = undefined;
+            }),
+            vscode.debug.onDidTerminateDebugSession(({ type, parentSession }) => {
+                if (type === DEBUG_TYPE && parentSession === undefined) {
+                    // An empty view offers again to start a program.
+                    this.view.message = "";
+                }
+            }),
+        );
         this.onDidChangeTreeData = shown.onDidChange;
         this.view = vscode.window.createTreeView(id, { treeDataProvider: this, showCollapseAll: false });
     }
