@@ -6,20 +6,25 @@ A session with breakpoints of every mode, filters, the record and the stages ins
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from dynamo_dap.protocol.requests.contract import EXCEPTION_FILTERS, LOWERING
+from dynamo_dap.protocol.requests.contract import EXCEPTION_FILTERS, LOWERING, RECORDS_VARIABLE
 from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
-from tests.client.environments import alone
+from tests.client.environments import alone, own_command
+from tests.client.timeline import DEADLINE
 from tests.end_to_end.test_cached_calls import program_of
 
 PROGRAM = """
+import os
 import sys
+import tempfile
 import torch
-from torch import nn
+from torch import distributed, nn
 
 torch.manual_seed(0)
 
@@ -68,19 +73,28 @@ def stages():
     compiled = torch.compile(fused)
     return [compiled(torch.ones(8)).tolist() for _ in range(2)]
 
+def groups():
+    store = os.path.join(tempfile.mkdtemp(), "store")
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    tensor = torch.ones(2)
+    distributed.all_reduce(tensor)
+    distributed.destroy_process_group()
+    return [tensor.tolist()]
+
 def run(scenario):
     torch.compiler.reset()
     return scenario()
 """
 
 ALONE = """
-for line in run(traces) + run(stages):
+for line in run(traces) + run(stages) + run(groups):
     print(line)
 """
 
 BREAKING_EACH = """
 import json, logging
 from dynamo_dap.debuggee.launch.starting.process_agent import known_agent
+from dynamo_dap.debuggee.torch_api.devices import group_timeouts
 from dynamo_dap.debuggee.wrapping import patches
 
 target, met, lines = None, {}, []
@@ -114,6 +128,8 @@ def rearm():
     agent._set_hooks()
     agent.client = client
     agent.update_hooks()
+    group_timeouts._hooks.remove()
+    group_timeouts._begin()
 
 patches.Patches._add, patches.Patches.guarded = controlled_add, controlled_guarded
 log, *others = patches.reporters
@@ -121,7 +137,7 @@ patches.reporters[:] = [*others, lines.append]
 logging.getLogger("dynamo_dap.agent").disabled = True
 rearm()
 expected, keys, results = {}, {}, []
-for scenario in (traces, stages):
+for scenario in (traces, stages, groups):
     met.clear()
     expected[scenario] = run(scenario)
     assert expected[scenario] == run(scenario)
@@ -136,7 +152,7 @@ target = None
 last = run(traces) == expected[traces]
 with open(sys.argv[1], "w") as file:
     json.dump([results, last], file)
-for line in expected[traces] + expected[stages]:
+for line in expected[traces] + expected[stages] + expected[groups]:
     print(line)
 """
 
@@ -168,6 +184,40 @@ def test_a_hook_that_raises_switches_its_feature_off_and_the_program_continues(
     assert len(results) >= 20
     for _, _, _, _, lines in results:
         assert lines[0] in session.output()
+    names = {name for _, name, _, _, _ in results}
+    assert {"_on_gradients", "_on_returned", "_new_process_group_helper"} <= names
+
+
+CHILDREN = """
+import subprocess
+import sys
+import torch
+from dynamo_dap.debuggee.launch.children import recorded_run
+
+def fails(*_):
+    raise RuntimeError("of a hook")
+
+recorded_run.debugged_command = fails
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+for _ in range(2):
+    subprocess.run([sys.executable, "child.py", "an argument"], check=True)
+"""
+
+
+def test_children_start_although_our_hook_fails(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(CHILDREN, encoding="utf-8")
+    (tmp_path / "child.py").write_text("import sys\nprint(sys.argv[1])\n", encoding="utf-8")
+    ran = subprocess.run(
+        [*own_command(), "run", "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, RECORDS_VARIABLE: str(tmp_path / "records")},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "an argument\n" * 2), ran.stderr
+    assert ran.stderr.count("switched off recording of child processes") == 1
 
 
 TRAINING = """

@@ -12,11 +12,11 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.generated.events import Sink
 from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 TOOL_NAME = "dynamo-dap"
 _OWN_IDS = (4, 3)
@@ -36,6 +36,12 @@ class MonitoringEvents:
         self._wants_raises = False
         self._lock = reentrant_lock("monitored code", Level.HOOKS)
         self.problem: str | None = None
+        self._patches = patches = Patches("stops in generated code", self.close)
+        self._instruction, self._return = (
+            patches.guarded(sink.on_instruction, None),
+            patches.guarded(sink.on_return, None),
+        )
+        self._raise, self._unwind = patches.guarded(sink.on_raise, None), patches.guarded(sink.on_unwind, None)
 
     def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
         """Watch ``code``, once for all its frames."""
@@ -50,7 +56,7 @@ class MonitoringEvents:
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
         """Watch ``code`` from now on, in frames that run already as well."""
         with self._lock:
-            if self._watched.get(id(code)) is generated or self._take_tool() is None:
+            if self._patches.is_off or self._watched.get(id(code)) is generated or self._take_tool() is None:
                 return
             self._watched[id(code)] = generated
             events = self._monitoring.events
@@ -80,7 +86,7 @@ class MonitoringEvents:
     def want_raises(self, wanted: bool) -> None:
         """Turn the interpreter's raise events on or off."""
         with self._lock:
-            if wanted == self._wants_raises or (wanted and self._take_tool() is None):
+            if wanted == self._wants_raises or (wanted and (self._patches.is_off or self._take_tool() is None)):
                 return
             self._wants_raises = wanted
             self._set_global_events()
@@ -128,31 +134,19 @@ class MonitoringEvents:
     def _on_instruction(self, code: CodeType, offset: int) -> None:
         generated = self._watched.get(id(code))
         if generated is not None:
-            try:
-                self._sink.on_instruction(generated, sys._getframe(1), offset)
-            except Exception:  # noqa: BLE001  (an exception here would become the program's)
-                log_exception("handling an instruction")
+            self._instruction(generated, sys._getframe(1), offset)
 
     def _on_return(self, code: CodeType, offset: int, value: object) -> None:
         generated = self._watched.get(id(code))
         if generated is not None:
-            try:
-                self._sink.on_return(generated, sys._getframe(1), value)
-            except Exception:  # noqa: BLE001  (an exception here would become the program's)
-                log_exception("handling a return")
+            self._return(generated, sys._getframe(1), value)
 
     def _on_raise(self, code: CodeType, offset: int, exception: BaseException) -> None:
         generated = self._watched.get(id(code))
         if generated is not None:
-            try:
-                self._sink.on_raise(generated, sys._getframe(1), offset, exception)
-            except Exception:  # noqa: BLE001  (an exception here would become the program's)
-                log_exception("handling an exception")
+            self._raise(generated, sys._getframe(1), offset, exception)
 
     def _on_unwind(self, code: CodeType, offset: int, exception: BaseException) -> None:
         generated = self._watched.get(id(code))
         if generated is not None:
-            try:
-                self._sink.on_unwind(generated, sys._getframe(1))
-            except Exception:  # noqa: BLE001  (an exception here would become the program's)
-                log_exception("handling the end of a frame")
+            self._unwind(generated, sys._getframe(1))

@@ -14,11 +14,11 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
-from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.tracing import ChainingTracer, TraceFunction, set_trace
 from dynamo_dap.debuggee.generated.events import Sink
 from dynamo_dap.debuggee.generated.known_code import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 
 class TraceEvents:
@@ -32,13 +32,16 @@ class TraceEvents:
         self._codes = codes
         self._threads = threading.local()
         self._closed = False
+        self._patches = Patches("stops in generated code", self.close)
+        self._hooks = self._patches.guarded(self._report, None), self._patches.guarded(self._is_over, True)
         never_compile(_ThreadTracer.on_call)
         never_compile(_ThreadTracer.on_event)
 
     def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
         """Set the trace function, for the ``call`` event of the frame that begins now."""
-        self._closed = False
-        self._tracer().expect(code)
+        if not self._patches.is_off:
+            self._closed = False
+            self._tracer().expect(code)
 
     def _is_over(self, generated: GeneratedCode, frame: FrameType) -> bool:
         """Return whether ``frame`` needs no more events; tracing takes most of a call's time."""
@@ -49,8 +52,9 @@ class TraceEvents:
 
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
         """Trace ``frame`` from its present instruction on."""
-        self._closed = False
-        self._tracer().trace_frame(generated, frame)
+        if not self._patches.is_off:
+            self._closed = False
+            self._tracer().trace_frame(generated, frame)
 
     def passes(self, generated: GeneratedCode, code: CodeType) -> None:
         """Do nothing: a frame is traced only if its beginning is expected."""
@@ -68,25 +72,22 @@ class TraceEvents:
     def _tracer(self) -> _ThreadTracer:
         tracer: _ThreadTracer | None = getattr(self._threads, "tracer", None)
         if tracer is None:
-            tracer = self._threads.tracer = _ThreadTracer(self._report, self._is_over, self._codes)
+            tracer = self._threads.tracer = _ThreadTracer(*self._hooks, self._codes)
         return tracer
 
     def _report(self, generated: GeneratedCode, frame: FrameType, event: str, argument: Any) -> None:
         if self._closed:
             return
-        try:
-            if event == "opcode":
-                self._sink.on_instruction(generated, frame, frame.f_lasti)
-            elif event == "exception":
-                self._sink.on_raise(generated, frame, frame.f_lasti, argument[1])
-            elif event == "return":
-                instruction = generated.table.at(frame.f_lasti)
-                if instruction is not None and instruction.is_return:
-                    self._sink.on_return(generated, frame, argument)
-                else:
-                    self._sink.on_unwind(generated, frame)
-        except Exception:  # noqa: BLE001  (an exception that leaves a trace function becomes the program's)
-            log_exception(f"handling a trace event '{event}'")
+        if event == "opcode":
+            self._sink.on_instruction(generated, frame, frame.f_lasti)
+        elif event == "exception":
+            self._sink.on_raise(generated, frame, frame.f_lasti, argument[1])
+        elif event == "return":
+            instruction = generated.table.at(frame.f_lasti)
+            if instruction is not None and instruction.is_return:
+                self._sink.on_return(generated, frame, argument)
+            else:
+                self._sink.on_unwind(generated, frame)
 
 
 class _ThreadTracer(ChainingTracer):

@@ -16,6 +16,7 @@ import runpy
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ from dynamo_dap.debuggee.launch.children.rank_output import divert
 from dynamo_dap.debuggee.launch.children.waiting_ranks import wait_for_held_ranks
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
+from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.requests.contract import (
     AUTHORIZE,
@@ -58,6 +60,7 @@ class _Choice:
     is_in_force: Callable[[], bool]
 
 
+_HOOKS = Patches("debugging of child processes")
 _choice: _Choice | None = None
 _choice_of_parent: _Choice | None = None
 """The choice of the parent's session, in a forked process."""
@@ -90,7 +93,7 @@ def _watch_forks() -> None:
     if not _is_watching_forks:
         _is_watching_forks = True
         os.register_at_fork(after_in_child=_take_over_choice, before=_note_choice)
-        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_invitation))
+        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_invitation, _HOOKS))
 
 
 def _invitation() -> str | None:
@@ -115,17 +118,21 @@ def _take_over_choice() -> None:
 
 
 def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
+    debugged = _HOOKS.guarded(_debugged, None)(command)
+    return command if debugged is None else debugged
+
+
+def _debugged(command: Sequence[Argument]) -> Sequence[Argument] | None:
+    """Return the command of a debugged child; None if it starts unchanged."""
     choice = _choice or _choice_of_parent
     if choice is None or choice.invitation_file is None:
-        return command
+        return None
     try:
         reported = invitation_text(choice.invitation_file, rank_of_spawned(sys._getframe()))
         debugged = debugged_command(command, ENTRY, reported)
     except TypeError:  # the program itself must get the error for an invalid command
-        return command
-    if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
-        return command
-    return debugged
+        return None
+    return debugged if debugged is not None and is_for_program(sys._getframe(), is_fork=False) else None
 
 
 def _after_fork(agent: Agent) -> None:
@@ -153,19 +160,22 @@ class _WorkerInvitation:
         return runpy.run_path, (ENTRY, {"INVITATION": self._invitation}, "dynamo_dap_worker")
 
 
-def invite_workers(invitation: Callable[[], str | None]) -> None:
-    """Add the invitation, if any, to the start-up data of the fork server's workers.
+def invite_workers(invitation: Callable[[], str | None], hooks: Patches) -> None:
+    """Add the invitation, if any, to the start-up data of the fork server's workers, as a hook of ``hooks``.
 
     Called when ``multiprocessing.popen_forkserver`` has been imported.
     """
     spawn: Any = sys.modules["multiprocessing.spawn"]
     prepare = spawn.get_preparation_data
 
+    def invited(maker: types.FrameType) -> str | None:
+        return invitation() if is_for_program(maker, is_fork=True) else None
+
     def get_preparation_data(name: str) -> dict[str, Any]:
         data: dict[str, object] = prepare(name)
         maker = sys._getframe(1)
         is_for_worker = maker.f_globals.get("__name__") == "multiprocessing.popen_forkserver"
-        given = invitation() if is_for_worker and is_for_program(maker, is_fork=True) else None
+        given = hooks.guarded(invited, None)(maker) if is_for_worker else None
         if given is not None:
             data["dynamo_dap"] = _WorkerInvitation(given)
         return data

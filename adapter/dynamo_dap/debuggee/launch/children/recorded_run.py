@@ -23,10 +23,12 @@ from dynamo_dap.debuggee.launch.children.child_command import Argument, debugged
 from dynamo_dap.debuggee.launch.children.child_processes import invite_workers
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
+from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.requests.contract import ENTRY, LaunchDescription, RecordedRun
 from dynamo_dap.records.folders import RUN_SUFFIX, SUFFIX, new_name, records_folder
 
 _run: RecordedRun | None = None
+_HOOKS = Patches("recording of child processes")
 
 
 def begin_run(reported: LaunchDescription | None = None) -> None:
@@ -53,7 +55,7 @@ def join_run(run: RecordedRun) -> None:
         if "subprocess" in sys.modules:
             # From Python 3.11 on, ``subprocess`` calls the function by a name of its own.
             _wrap("subprocess", "_fork_exec", 0)
-        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_reported))
+        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_reported, _HOOKS))
     _run = run
 
 
@@ -67,21 +69,22 @@ def _wrap(module: str, name: str, position: int) -> None:
     @functools.wraps(original)
     def start(*arguments: Any, **keywords: Any) -> Any:
         if len(arguments) > position:
-            arguments = (*arguments[:position], _rewritten(arguments[position]), *arguments[position + 1 :])
+            recorded = _HOOKS.guarded(_rewritten, None)(arguments[position])
+            if recorded is not None:
+                arguments = (*arguments[:position], recorded, *arguments[position + 1 :])
         return original(*arguments, **keywords)
 
     setattr(owner, name, start)
 
 
-def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
+def _rewritten(command: Sequence[Argument]) -> Sequence[Argument] | None:
+    """Return the command of a recorded child; None if it starts unchanged."""
     reported = _reported()
     try:
         recorded = None if reported is None else debugged_command(command, ENTRY, reported)
     except TypeError:  # the program itself must get the error for an invalid command
-        return command
-    if recorded is None or not is_for_program(sys._getframe(), is_fork=False):
-        return command
-    return recorded
+        return None
+    return recorded if recorded is not None and is_for_program(sys._getframe(), is_fork=False) else None
 
 
 def _reported() -> str | None:

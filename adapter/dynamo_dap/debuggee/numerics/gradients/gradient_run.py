@@ -15,7 +15,7 @@ import sys
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.numerics.graphs.bodies import calling, run_observed
@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.torch_api.isolation import switches
 from dynamo_dap.debuggee.torch_api.objects import GradientNode, GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.texts import named_first_line_of
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"
@@ -37,6 +38,7 @@ _MAP = "torch.fx.node:map_arg"
 
 GRADIENTS = Feature("gradients of what a compiled call computes", _EDGE, _TASK, _ENGINE, _MAP)
 
+P = ParamSpec("P")
 Gradients = Sequence[Any]
 """The gradient of each output of a graph; None for an output whose gradient has not arrived."""
 
@@ -50,6 +52,16 @@ def current_pass() -> int:
 def at_end_of_pass(call: Callable[[], None]) -> None:
     """Call a function at the end of the backward pass on this thread."""
     GRADIENTS.resolve(_ENGINE)(call)
+
+
+_HOOKS = Patches(GRADIENTS.name)
+
+
+def guarded_in_backward(hook: Callable[P, None], patches: Patches = _HOOKS) -> Callable[P, None]:
+    """Return ``hook`` for autograd to call: ``backward()`` would raise its exceptions, and Dynamo could compile it."""
+    guarded = patches.guarded(hook, None)
+    never_compile(guarded)
+    return guarded
 
 
 def is_backward_compiled() -> bool:
@@ -71,9 +83,10 @@ class OutputGradients:
         pass. ``report`` must handle its own exceptions. The program's autograd graph keeps ``report`` alive, so that
         ``report`` must not refer to any node of that graph.
         """
-        never_compile(OutputGradients._on_gradients)
-        never_compile(OutputGradients._finish)
+        for method in (OutputGradients._on_gradients, OutputGradients._finish):
+            never_compile(method)
         self._report = report
+        on_gradients, self._on_end = guarded_in_backward(self._on_gradients), guarded_in_backward(self._finish)
         ends = [node for each in inputs if (node := gradient_node_of(each)) is not None]
         found = _Places(outputs, ends)
         self._places = found.places
@@ -82,7 +95,7 @@ class OutputGradients:
         """For each output, the indices of the other outputs whose gradients flow into its own: see ``GradientRun``."""
         self._arrived: dict[int, dict[int, tuple[object, ...]]] = {}
         self._handles = [
-            node.register_prehook(functools.partial(self._on_gradients, at)) for at, node in enumerate(found.nodes)
+            node.register_prehook(functools.partial(on_gradients, at)) for at, node in enumerate(found.nodes)
         ]
 
     @property
@@ -101,7 +114,7 @@ class OutputGradients:
         if task not in self._arrived:
             self._arrived[task] = {}
             if self._last != at:  # in case the pass does not reach the last output
-                at_end_of_pass(functools.partial(self._finish, task))
+                at_end_of_pass(functools.partial(self._on_end, task))
         self._arrived[task][at] = gradients
         if self._last == at:
             self._finish(task)

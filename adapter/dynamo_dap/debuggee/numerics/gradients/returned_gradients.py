@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.numerics.gradients.gradient_run import (
     OutputGradients,
     at_end_of_pass,
     current_pass,
+    guarded_in_backward,
 )
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import gradient_node_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
@@ -63,9 +64,9 @@ class ReturnedGradients:
         self._arriving = OutputGradients(own, inputs, self._on_arrived)
         self.included = self._arriving.included
         self._count = len(edges)
+        on_returned, self._on_end = guarded_in_backward(self._on_returned), guarded_in_backward(self._finish)
         self._handles = [
-            node.register_hook(functools.partial(self._on_returned, positions))
-            for node, positions in self._last_nodes(own)
+            node.register_hook(functools.partial(on_returned, positions)) for node, positions in self._last_nodes(own)
         ]
         self._edges = {}  # edges keep nodes alive
 
@@ -124,7 +125,7 @@ class ReturnedGradients:
         task = current_pass()
         if task not in self._passes:
             self._passes[task] = BackwardPass([], [None] * self._count)
-            at_end_of_pass(functools.partial(self._finish, task))
+            at_end_of_pass(functools.partial(self._on_end, task))
         return self._passes[task]
 
     def _finish(self, task: int) -> None:

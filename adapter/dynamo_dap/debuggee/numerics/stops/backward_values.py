@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.numerics.gradients.gradient_run import (
     OutputGradients,
     at_end_of_pass,
     current_pass,
+    guarded_in_backward,
     is_backward_compiled,
 )
 from dynamo_dap.debuggee.numerics.graphs.not_finite import NAN, BadOperation, kinds_of, may_have_any, sum_of
@@ -46,6 +47,7 @@ from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
+from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.requests.contract import NAN as NAN_FILTER
 from dynamo_dap.protocol.texts import first_line_of
 
@@ -79,6 +81,8 @@ class BackwardValues:
         self._lines: dict[tuple[int, str], BackwardLines] = {}
         """The lines of calls, by code and cache entry."""
         self._reported: set[str] = set()
+        self._patches = Patches("stops at NaN in a backward pass")
+        self._on_end = guarded_in_backward(self._is_over, self._patches)
         never_compile(BackwardValues._on_input_gradient)
 
     def returned(self, call: GraphCall) -> None:
@@ -97,44 +101,38 @@ class BackwardValues:
             [*switches(), *call.kept.random],
             given,
         )
-        output_gradients = OutputGradients(
-            outputs, given.tensors(), lambda gradients: self._on_gradients(noted, gradients)
-        )
+        on_gradients = guarded_in_backward(self._on_gradients, self._patches)
+        on_input_gradient = guarded_in_backward(self._on_input_gradient, self._patches)
+        output_gradients = OutputGradients(outputs, given.tensors(), functools.partial(on_gradients, noted))
         noted.included = output_gradients.included
         for each in call.inputs:
             node = gradient_node_of(each)
             if node is not None:
-                node.register_prehook(functools.partial(self._on_input_gradient, each.output_nr))
+                node.register_prehook(functools.partial(on_input_gradient, each.output_nr))
 
     def _on_input_gradient(self, number_of_output: int, gradients: tuple[object, ...]) -> None:
-        """Note the sum of the gradient of a call's input. Raise nothing: autograd would pass that to the program."""
-        try:
-            number, gradient = current_pass(), gradients[number_of_output]
-            if number in self._thread.arrived and gradient is not None and not is_fake_tensor(gradient):
-                total = sum_of(gradient)
-                if total is not None:
-                    self._thread.passed_on.setdefault(number, []).append(total)
-        except Exception:  # noqa: BLE001  (autograd would raise it in the program)
-            log_exception("noting a backward pass")
+        """Note the sum of the gradient of a call's input."""
+        number, gradient = current_pass(), gradients[number_of_output]
+        if number in self._thread.arrived and gradient is not None and not is_fake_tensor(gradient):
+            total = sum_of(gradient)
+            if total is not None:
+                self._thread.passed_on.setdefault(number, []).append(total)
 
     def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
-        """Keep the gradients that have arrived at a call. Raise nothing: autograd would pass that to the program."""
-        try:
-            if self._host.is_holding or not self._is_wanted() or any(map(is_fake_tensor, gradients)):
-                return
-            number = current_pass()
-            if number not in self._thread.arrived:
-                self._thread.arrived[number] = []
-                at_end_of_pass(lambda: self._is_over(number))
-            self._thread.arrived[number].append((noted, gradients))
-        except Exception:  # noqa: BLE001  (autograd would raise it in the program)
-            log_exception("noting a backward pass")
+        """Keep the gradients that have arrived at a call."""
+        if self._host.is_holding or not self._is_wanted() or any(map(is_fake_tensor, gradients)):
+            return
+        number = current_pass()
+        if number not in self._thread.arrived:
+            self._thread.arrived[number] = []
+            at_end_of_pass(functools.partial(self._on_end, number))
+        self._thread.arrived[number].append((noted, gradients))
 
     def _is_wanted(self) -> bool:
         return NAN_FILTER in self._host.breakpoints.exception_filters
 
     def _is_over(self, number: int) -> None:
-        """Check the gradients of a finished backward pass. Raise nothing: autograd would pass that to the program."""
+        """Check the gradients of a finished backward pass."""
         arrived, passed_on = self._thread.arrived.pop(number, []), self._thread.passed_on.pop(number, [])
         try:
             if not self._is_wanted() or self._host.is_holding:
@@ -143,7 +141,7 @@ class BackwardValues:
             left = [each.grad for each in given.values() if each.is_leaf and each.grad is not None]
             if may_have_any(left, passed_on):
                 self._find(arrived)
-        except Exception as problem:  # noqa: BLE001  (autograd would raise it in the program)
+        except Exception as problem:  # noqa: BLE001  (the program's operations may fail when they run again)
             if not isinstance(problem, NoRealValue):
                 log_exception("looking for what made a NaN in a backward pass")
             text = f"a backward pass left NaN or Inf; the line that made it is unknown: {first_line_of(problem)}"

@@ -9,9 +9,8 @@ wrapped once, when the program has imported them. Runs on whichever thread makes
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +19,11 @@ import msgspec
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
+from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, Result
 
 STRETCHED = dt.timedelta(days=1)
+
+Hook = Generator[Given | None, Outcome, Result | None]
 
 _MODULE = "torch.distributed.distributed_c10d"
 _MAKE, _MEET, _BARRIER, _DEFAULT, _SET, _WORLD = (
@@ -64,7 +66,7 @@ class Waiting:
 
 
 _extension: _Extension | None = None
-_has_wrapped = False
+_hooks = Patches(_stretching.name)
 _lock = lock("timeouts of groups", Level.HOOKS)
 _timeouts: dict[str, dt.timedelta] = {}
 """The program's timeouts, by the name of the group."""
@@ -92,16 +94,14 @@ def stretch(
 
 
 def _begin() -> None:
-    global _has_wrapped
     if _extension is None or _stretching.problem is not None:
         return
     with _lock:
-        if not _has_wrapped:
-            _has_wrapped = True
-            _wrap(_MEET, _timeout_in_keywords)
-            _wrap(_BARRIER, _timeout_in_arguments)
-            _wrap(_MAKE, _made)
-            _wrap(_DEFAULT, _long_default)
+        if not _hooks.is_installed:
+            _around(_MEET, _timeout_in_keywords)
+            _around(_BARRIER, _timeout_in_arguments)
+            _around(_MAKE, _made)
+            _around(_DEFAULT, _long_default)
     for group in list(_stretching.resolve(_WORLD)):
         program = _timeout_of(group)
         if program is not None and program < STRETCHED and group.size() > 1:
@@ -119,57 +119,66 @@ def restore_timeouts(is_in_force: Callable[[], bool]) -> None:
             _stretching.resolve(_SET)(program, group)
 
 
-def _wrap(need: str, wrap: Callable[[object, Any], object]) -> None:
+def _around(need: str, change: Callable[[inspect.BoundArguments], Hook]) -> None:
     module = inspect.getmodule(_stretching.resolve(_MAKE))
     name = need.partition(":")[2]
-    original = getattr(module, name)
+    signature = inspect.signature(getattr(module, name))
 
-    @functools.wraps(original)
-    def wrapped(*arguments: object, **keywords: object) -> object:
-        if _extension is None or not _extension.is_in_force():
-            return original(*arguments, **keywords)
-        return wrap(original, inspect.signature(original).bind(*arguments, **keywords))
+    def hook(*arguments: object, **keywords: object) -> Hook:
+        try:
+            bound = signature.bind(*arguments, **keywords)
+        except TypeError:  # the program itself must get the error for wrong arguments
+            bound = None
+        if bound is None or _extension is None or not _extension.is_in_force():
+            yield None
+            return None
+        return (yield from change(bound))
 
-    setattr(module, name, wrapped)
+    _hooks.around(module, name, hook)
 
 
 def _longer(timeout: object) -> object:
     return max(timeout, STRETCHED) if isinstance(timeout, dt.timedelta) else timeout
 
 
-def _timeout_in_keywords(original: Any, bound: inspect.BoundArguments) -> object:
+def _timeout_in_keywords(bound: inspect.BoundArguments) -> Hook:
     keywords = dict(bound.kwargs)
     if "timeout" in keywords:
         keywords["timeout"] = _longer(keywords["timeout"])
-    return original(*bound.args, **keywords)
+    yield Given(bound.args, keywords)
+    return None
 
 
-def _timeout_in_arguments(original: Any, bound: inspect.BoundArguments) -> object:
+def _timeout_in_arguments(bound: inspect.BoundArguments) -> Hook:
     if "timeout" in bound.arguments:
         bound.arguments["timeout"] = _longer(bound.arguments["timeout"])
-    return original(*bound.args, **bound.kwargs)
+    yield Given(bound.args, bound.kwargs)
+    return None
 
 
-def _long_default(original: Any, bound: inspect.BoundArguments) -> object:
+def _long_default(_: inspect.BoundArguments) -> Hook:
     global _default
-    _default = original(*bound.args, **bound.kwargs)
-    return _longer(_default)
+    outcome = yield None
+    if outcome.error is not None:
+        return None
+    _default = outcome.result
+    return Result(_longer(_default))
 
 
-def _made(original: Any, bound: inspect.BoundArguments) -> object:
+def _made(bound: inspect.BoundArguments) -> Hook:
     timeout, size = bound.arguments.get("timeout"), bound.arguments.get("group_size")
     if not isinstance(timeout, dt.timedelta) or size == 1:
-        return original(*bound.args, **bound.kwargs)
+        yield None
+        return None
     program = _default if timeout == STRETCHED and _default is not None else timeout
     bound.arguments["timeout"] = _longer(timeout)
     store: object = bound.arguments.get("store")
     if hasattr(store, "set_timeout"):
         store.set_timeout(_longer(timeout))
-    made = original(*bound.args, **bound.kwargs)
-    group = made[0]
-    if hasattr(group, "group_name") and program < STRETCHED:
-        _remember(group, program)
-    return made
+    outcome = yield Given(bound.args, bound.kwargs)
+    if outcome.error is None and hasattr(outcome.result[0], "group_name") and program < STRETCHED:
+        _remember(outcome.result[0], program)
+    return None
 
 
 def _remember(group: Any, program: dt.timedelta) -> None:
