@@ -53,6 +53,12 @@ class Score:
         """Whether there is a stop, and the first one is right."""
         return self.stops and self.has_line and self.has_kind
 
+    @property
+    def row(self) -> str:
+        """The row of the table in the docs."""
+        answers = ("yes" if one else "no" for one in (self.stops, self.has_line, self.has_kind))
+        return f"| `{self.name}` | {' | '.join(answers)} |"
+
 
 def culprits(program: str) -> dict[str, tuple[int, str]]:
     """Return the marked line and kind of each case; a mark outside of the case's function names the case."""
@@ -128,9 +134,7 @@ def main() -> None:
             sys.stderr.write("".join(f"{each}\n" for each in reported[program]) + session.output("important"))
     found = [score for program in WRONG for score in scores(program, reported[program])]
     lines = ["| program | stops | line | kind |", "| --- | --- | --- | --- |"]
-    for each in found:
-        answers = ("yes" if one else "no" for one in (each.stops, each.has_line, each.has_kind))
-        lines.append(f"| `{each.name}` | {' | '.join(answers)} |")
+    lines += [each.row for each in found]
     lines += ["", f"{sum(each.is_right for each in found)} of {len(found)} wrong programs: line and kind are right."]
     lines.append(f"{len(reported[CORRECT])} false alarms in {correct_programs()} correct programs.")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -187,6 +187,38 @@ def test_a_line_without_a_gradient_says_why(session: Session, tmp_path: Path) ->
     assert session.output("stdout") == untouched(program)
 
 
+IN_A_FUNCTION_OF_AUTOGRAD = """
+import torch
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.sin()  # @inside
+        return y * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+x = torch.ones(3, requires_grad=True)
+torch.compile(lambda x: Doubled.apply(x * 3).sum(), backend="aot_eager")(x).backward()
+print(x.grad.tolist())
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_line_whose_gradient_autograd_does_not_compute(session: Session, tmp_path: Path) -> None:
+    """The gradient of an operation in a ``Function.forward`` is unknown: only the user's ``backward`` runs."""
+    program = program_of(IN_A_FUNCTION_OF_AUTOGRAD, tmp_path)
+    with session.launching(program):
+        session.set_breakpoints(program, SourceBreakpoint(line=program.line("inside"), mode="backward"))
+    assert session.wait_for_exit() == 0
+    (reported,) = session.output("important").splitlines()
+    assert f"program.py:{program.line('inside')} has no gradient" in reported
+    assert reported.endswith("its own gradient is not known")
+    assert session.output("stdout") == untouched(program)
+
+
 INSIDE = """
 import torch
 from torch.utils.checkpoint import checkpoint

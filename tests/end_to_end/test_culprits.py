@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.client import Session
@@ -10,6 +12,7 @@ from tests.end_to_end.culprits import CORRECT, WRONG, correct_programs, culprits
 
 pytestmark = pytest.mark.long
 
+PAGE = Path(__file__).parents[2] / "docs" / "nan-score.md"
 OF_CALLERS = {"data_with_nan", "later_data_with_nan", "optimizer_in_a_step"}
 """The thread is in a traced function, and the text names the line that calls it."""
 
@@ -22,6 +25,11 @@ def test_the_first_stop_names_line_and_kind(session: Session, program: str) -> N
     assert sum(len(culprits(each)) for each in WRONG) >= 40
     reported = stops_in(session, program)
     assert [each for each in scores(program, reported) if not each.is_right] == []
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    count = len(culprits(program))
+    of_program = rows[:count] if program == WRONG[0] else rows[-count:]
+    assert of_program == [each.row for each in scores(program, reported)], "the docs have the output of the command"
+    assert len(rows) == sum(len(culprits(each)) for each in WRONG)
     firsts = {each.name: each for each in reversed(reported)}
     elsewhere = {name for name, each in firsts.items() if each.frames[0] != each.line}
     assert elsewhere <= OF_CALLERS, "the thread is at the line that the text names"

@@ -101,6 +101,8 @@ def test_a_fix_is_tried_on_a_copy_and_applied_when_it_is_proven(program: Path) -
     assert "Remove torch._dynamo.graph_break()" in tried.stdout
     assert _row(tried.stdout, "graph breaks") == ["1", "0"]
     assert _row(tried.stdout, "exit status") == ["0", "0"]
+    for name in ("compiling", "whole run"):
+        assert re.search(rf"^ +{name} +\d+\.\d s +\d+\.\d s$", tried.stdout, re.MULTILINE), tried.stdout
     assert "It helps, and" in tried.stdout
     assert f"result is the same ({RESULT})." in tried.stdout
     assert model.read_text(encoding="utf-8") == MODEL, "the file is the user's until the fix is applied"

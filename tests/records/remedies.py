@@ -58,6 +58,7 @@ PROGRAMS = [
         PARAMETERS,
         cause="size 0 of weight: 2, 3",
         origin="return [scaled(nn.Parameter(torch.ones(n))",
+        advice="torch's own hint",
     ),
     Program(
         "parameter_and_its_update",

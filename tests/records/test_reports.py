@@ -178,6 +178,8 @@ def test_the_printed_report_says_what_matters(tmp_path: Path) -> None:
     assert "(2 after operations of a graph)" in report
     assert f"{program}:{Fixture(program).line('branch')}: Data-dependent branching" in report
     assert "Do: Use `torch.cond`" in report
+    assert "None of this was tried" in report
+    assert "`dynamo-dap report --try`" in report
     assert "Recompiles: 1" in report
     assert "Recompile: " in report
 
