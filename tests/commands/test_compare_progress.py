@@ -1,9 +1,10 @@
-"""``dynamo-dap compare`` at a terminal says which call it compares, if that takes long."""
+"""What ``dynamo-dap compare`` says before the program ends: differences, and at a terminal the call that takes long."""
 
 from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 from pathlib import Path
 
@@ -55,3 +56,32 @@ def test_a_file_gets_no_progress(tmp_path: Path) -> None:
     words = [*own_command(), "compare", str(program)]
     run = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+DIFFERS = """
+import time
+import torch
+
+def wrong(graph, inputs):
+    return lambda *given: tuple(each + 1 for each in graph(*given))
+
+@torch.compile(backend=wrong)
+def doubled(x):
+    return x * 2
+
+doubled(torch.ones(3))
+time.sleep(500)
+"""
+
+
+def test_a_difference_is_printed_before_the_program_ends(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(DIFFERS, encoding="utf-8")
+    words = [*own_command(), "compare", str(program)]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        os.killpg(process.pid, signal.SIGKILL)
+    assert line == "dynamo-dap: call 1 of doubled differs at program.py:10\n"

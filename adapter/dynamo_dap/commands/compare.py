@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 import threading
@@ -32,7 +33,10 @@ from dynamo_dap.records.report.comparison_text import print_comparison, print_pr
 _WIDTH = 120
 _POLL_SECONDS = 0.25
 _FIRST_SECONDS = 5.0
-"""A terminal shows which call is compared after this time, and again each time the duration has doubled."""
+"""After this time, a difference is printed before the program ends.
+
+A terminal also shows which call is compared, and again each time the duration has doubled.
+"""
 DIFFERS = 1
 """Exit status if the program ended well and something differs."""
 NOT_COMPARED = 3
@@ -49,7 +53,7 @@ def main(arguments: list[str]) -> int:
         description = msgspec.structs.replace(
             program, comparisons=str(file), compare_every=options.every, with_children=True
         )
-        with _showing_progress(Path(f"{file}{RUNNING}")):
+        with _showing_progress(file):
             status = run_program(options.python, description, prints_for_others=options.json)
         found = read_comparisons(file)
         calls = _calls_made(file, found)
@@ -59,10 +63,10 @@ def main(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _showing_progress(file: Path) -> Iterator[None]:
-    """If a comparison takes long, print on a terminal which call it is for; the program names the call in ``file``."""
-    if not sys.stderr.isatty():
-        yield
-        return
+    """Print each difference when the program writes it to ``file``: the run may last hours, or be killed.
+
+    If a comparison takes long, print on a terminal which call it is for.
+    """
     is_over = threading.Event()
     thread = own_thread("progress of comparisons", _show_progress, file, is_over)
     thread.start()
@@ -74,18 +78,66 @@ def _showing_progress(file: Path) -> Iterator[None]:
 
 
 def _show_progress(file: Path, is_over: threading.Event) -> None:
-    begun, shown_at = (0, ""), _FIRST_SECONDS
+    differences = _Differences(file)
+    running = _Running(Path(f"{file}{RUNNING}"))
+    is_terminal = sys.stderr.isatty()
     while not is_over.wait(_POLL_SECONDS):
+        differences.show()
+        if is_terminal:
+            running.show()
+
+
+class _Differences:
+    """Prints differences that have been in a file for some seconds: a short run prints each once, in its table."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+        self._left: list[tuple[float, str]] = []
+        """The texts to print, each with its time."""
+
+    def show(self) -> None:
+        self._read_new()
+        while self._left and time.monotonic() >= self._left[0][0]:
+            sys.stderr.write(self._left.pop(0)[1])
+            sys.stderr.flush()
+
+    def _read_new(self) -> None:
         try:
-            now = file.stat().st_mtime_ns, file.read_text(encoding="utf-8")
+            with self._file.open("rb") as file:
+                file.seek(self._read)
+                # The last line may not be complete yet.
+                added = file.read().rpartition(b"\n")
         except OSError:
-            continue
-        if now != begun:
-            begun, shown_at = now, _FIRST_SECONDS
-        seconds = time.time() - begun[0] / 1e9
-        if begun[1] and seconds >= shown_at:
-            shown_at *= 2
-            sys.stderr.write(f"dynamo-dap: comparing {begun[1]} ({seconds:.0f} s)\n")
+            return
+        self._read += len(added[0]) + len(added[1])
+        for line in added[0].splitlines():
+            body = msgspec.json.decode(line, type=ComparisonBody)
+            if body.compared and not body.same:
+                what = f"{'the backward pass of ' if body.is_backward else ''}call {body.call} of {body.function}"
+                place = "" if body.path is None else f" at {os.path.relpath(body.path)}:{body.line}"
+                self._left.append((time.monotonic() + _FIRST_SECONDS, f"dynamo-dap: {what} differs{place}\n"))
+
+
+class _Running:
+    """Prints which call is compared, from time to time; the program names it in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._begun = 0, ""
+        self._shown_at = _FIRST_SECONDS
+
+    def show(self) -> None:
+        try:
+            now = self._file.stat().st_mtime_ns, self._file.read_text(encoding="utf-8")
+        except OSError:
+            return
+        if now != self._begun:
+            self._begun, self._shown_at = now, _FIRST_SECONDS
+        seconds = time.time() - now[0] / 1e9
+        if now[1] and seconds >= self._shown_at:
+            self._shown_at *= 2
+            sys.stderr.write(f"dynamo-dap: comparing {now[1]} ({seconds:.0f} s)\n")
             sys.stderr.flush()
 
 
