@@ -93,7 +93,7 @@ async def assistant(
             yield Assistant(
                 client, mark, {tool.name for tool in offered if "seconds" in tool.input_schema["properties"]}
             )
-        left = processes.wait_until_gone(mark, 10)
+        left = processes.wait_until_gone(mark)
         assert not left, left
     finally:
         processes.kill_all(mark)

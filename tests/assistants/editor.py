@@ -15,8 +15,7 @@ from dynamo_dap.protocol.wire.messages import Event, to_builtins
 from dynamo_dap.protocol.wire.streams import SocketStream
 from dynamo_dap.protocol.wire.types import Breakpoint, InitializeRequestArguments, SourceBreakpoint, StackFrame
 from dynamo_dap.terminal.client import Client
-
-PATIENCE = 60
+from tests.client.timeline import DEADLINE
 
 
 class Editor:
@@ -54,7 +53,7 @@ class Editor:
     def next_event(self, *names: str) -> tuple[str, dict[str, Any]]:
         """The next event of one of these names."""
         while True:
-            event = self.events.get(timeout=PATIENCE)
+            event = self.events.get(timeout=DEADLINE)
             if event.event in names:
                 return event.event, to_builtins(event.body)
 
@@ -102,4 +101,4 @@ class Editor:
             self.set_breakpoints(Path(path), lines)
         client.set_exception_filters([])
         client.configuration_done()
-        beginning.result(PATIENCE)
+        beginning.result(DEADLINE)

@@ -22,6 +22,7 @@ from tests.assistants.client import COMMAND, assistant, environment
 from tests.client import processes
 from tests.client.fixtures import FIXTURES, Fixture
 from tests.client.free_program import FreeProgram
+from tests.client.timeline import DEADLINE
 
 PROGRAM = """\
 import torch
@@ -246,7 +247,7 @@ def test_everything_ends_with_a_server_that_is_killed(folder: Path) -> None:
             _server(one.mark).kill()
             with pytest.raises(Exception, match=r"(?i)clos"):
                 await one.ask("wait", run=1)
-            left = processes.wait_until_gone(one.mark, 15)
+            left = processes.wait_until_gone(one.mark)
             assert not left, left
 
     asyncio.run(kill())
@@ -281,9 +282,9 @@ def _started(folder: Path) -> list[int]:
 
 
 async def _until(what: str, is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + DEADLINE
     while not is_so():
-        assert time.monotonic() < end, f"{what}: not within 60 s"
+        assert time.monotonic() < end, f"{what}: not within {DEADLINE} s"
         await asyncio.sleep(0.02)
 
 
@@ -347,7 +348,7 @@ def test_everything_ends_with_a_client_that_is_killed(folder: Path) -> None:
         assert len(processes.marked_with(mark)) >= 6
         process.kill()
         process.wait()
-        left = processes.wait_until_gone(mark, 15)
+        left = processes.wait_until_gone(mark)
         assert not left, left
     finally:
         processes.kill_all(mark)

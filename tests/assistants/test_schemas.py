@@ -108,7 +108,7 @@ def test_without_the_sdk_the_server_says_what_to_install(tmp_path: Path) -> None
     command = [str(environment.python), "-m", "dynamo_dap", "mcp"]
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        command, env=variables, input="", cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        command, env=variables, input="", cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False
     )
     assert done.returncode == 1
     assert "pip install 'dynamo-dap[mcp]'" in done.stderr

@@ -15,9 +15,7 @@ from typing import IO
 from dynamo_dap.protocol.wire.streams import ByteStream, PipeStream
 from dynamo_dap.terminal.client import ServerProcess
 from tests.client import substitute, zygote
-
-_KILLED = 60.0
-"""Seconds within which the zygote must report that a killed server has ended."""
+from tests.client.timeline import DEADLINE
 
 
 def start_server(environment: Mapping[str, str], standard_error: IO[bytes]) -> ServerProcess | ForkedServer:
@@ -64,4 +62,4 @@ class ForkedServer:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process_id, signal.SIGKILL)
-            self.wait(_KILLED)
+            self.wait(DEADLINE)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.client import processes, zygote
 from tests.client.fixtures import Fixture
 from tests.client.session import TRACEBACK
+from tests.client.timeline import DEADLINE
 
 _COMPLAINT = (
     "Exception ignored in: <function _DeleteDummyThreadOnDel",
@@ -71,7 +72,7 @@ class FreeProgram:
         found = {one.pid for one in processes.marked_with(self._mark)}
         return next(iter(found - {self.process.pid}), self.process.pid)
 
-    def wait_for_line(self, beginning: str, deadline: float = 60.0) -> str:
+    def wait_for_line(self, beginning: str, deadline: float = DEADLINE) -> str:
         """Wait until the program has printed a line with this beginning."""
 
         def found() -> list[str]:

@@ -9,6 +9,7 @@ import contextlib
 
 import psutil
 
+from tests.client.timeline import DEADLINE
 from tests.client.zygote import MARK
 
 
@@ -22,7 +23,7 @@ def marked_with(mark: str) -> list[psutil.Process]:
     return found
 
 
-def wait_until_gone(mark: str, deadline: float) -> list[str]:
+def wait_until_gone(mark: str, deadline: float = DEADLINE) -> list[str]:
     """Wait until every process of the session has ended; return the command lines of those that have not."""
     _, alive = psutil.wait_procs(marked_with(mark), timeout=deadline)
     lines = []
@@ -38,4 +39,4 @@ def kill_all(mark: str) -> None:
     for process in left:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(left, timeout=5)
+    psutil.wait_procs(left, timeout=DEADLINE)

@@ -553,7 +553,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _connect(port: int, deadline: float = 20.0) -> socket.socket:
+def _connect(port: int, deadline: float = DEADLINE) -> socket.socket:
     """Connect to a server that may still be starting."""
     until = time.monotonic() + deadline
     while True:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.client import Fixture, Session
 from tests.client.session import Stop
+from tests.client.timeline import DEADLINE
 
 PROGRAM = Fixture("eager/runs_long")
 WITHOUT_TORCH = Fixture("eager/runs_on")
@@ -98,7 +99,7 @@ def test_terminate_while_held(session: Session, tmp_path: Path, way: str, place:
     Running(session, tmp_path, way, place)
     session.wait_for_stop("breakpoint", at=place)
     session.request("terminate")
-    session.timeline.expect_event("terminated", deadline=20)
+    session.timeline.expect_event("terminated")
     assert "ended" not in session.output("stdout")
     assert "killed" not in session.output(), "it ended when it was asked to"
 
@@ -114,7 +115,7 @@ def test_disconnect_while_held(session: Session, tmp_path: Path, way: str, place
     if not kill:
         assert running.is_running()
         program.let_end()
-    psutil.wait_procs([running], timeout=60)
+    psutil.wait_procs([running], timeout=DEADLINE)
     assert not running.is_running() or running.status() == psutil.STATUS_ZOMBIE
 
 

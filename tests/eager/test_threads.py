@@ -1,14 +1,13 @@
 """Many threads in one compiled function, breakpoints in its eager caller and in its body, with the default options.
 
-Every hit is reported once, at its own place, with its values, and every request is answered in time. The ordinary
-suite runs a few rounds; ``DYNAMO_DAP_STRESS_ROUNDS=200`` runs more.
+Every hit is reported once, at its own place, with its values, and every request is answered. The ordinary suite
+runs a few rounds; ``DYNAMO_DAP_STRESS_ROUNDS=200`` runs more.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ PROGRAM = Fixture("eager/many_threads")
 THREADS = 8
 ROUNDS = int(os.environ.get("DYNAMO_DAP_STRESS_ROUNDS", "5"))
 COMPILES = 3
-ANSWER_SECONDS = 10.0
-"""The time limit of each answer in seconds. A lost answer never comes; a busy machine takes about a second."""
 
 
 class _Hits:
@@ -32,27 +29,20 @@ class _Hits:
         self.places = numbers
         """The places of breakpoints, by their numbers."""
         self.counted: Counter[str] = Counter()
-        self.slowest = 0.0
-
-    def ask(self, command: str, arguments: dict[str, Any]) -> Any:
-        began = time.monotonic()
-        body = self.session.request(command, arguments)
-        self.slowest = max(self.slowest, time.monotonic() - began)
-        return body
 
     def take(self, stop: dict[str, Any]) -> None:
         """Inspect a stop like an IDE, and continue its thread."""
         thread = stop["threadId"]
-        frames = self.ask("stackTrace", {"threadId": thread})["stackFrames"]
+        frames = self.session.request("stackTrace", {"threadId": thread})["stackFrames"]
         where = next(frame for frame in frames if frame["source"].get("path") == str(PROGRAM.path))
         place = PROGRAM.marker_at(where["line"])
         assert place in [self.places[number] for number in stop["hitBreakpointIds"]], (stop, frames)
-        scope = self.ask("scopes", {"frameId": frames[0]["id"]})["scopes"][0]
-        variables = self.ask("variables", {"variablesReference": scope["variablesReference"]})["variables"]
+        scope = self.session.request("scopes", {"frameId": frames[0]["id"]})["scopes"][0]
+        variables = self.session.request("variables", {"variablesReference": scope["variablesReference"]})["variables"]
         names = {one["name"] for one in variables}
         assert "x" in names, (place, stop, names)
         self.counted[place if where is frames[0] else f"{place} generated"] += 1
-        self.ask("continue", {"threadId": thread})
+        self.session.request("continue", {"threadId": thread})
 
 
 def test_every_hit_of_many_threads_is_reported(session: Session) -> None:
@@ -62,12 +52,10 @@ def test_every_hit_of_many_threads_is_reported(session: Session) -> None:
         breakpoints = session.set_breakpoints(PROGRAM, *places)
     assert all(one.verified for one in breakpoints)
     numbers = {one.id: place for one, place in zip(breakpoints, places, strict=True) if one.id is not None}
-    session.client.timeout = ANSWER_SECONDS
     hits = _Hits(session, numbers)
     while (reported := session.timeline.expect_first("stopped", "terminated"))[0] == "stopped":
         hits.take(reported[1])
     executed = json.loads(session.output("stdout"))
-    assert hits.slowest < ANSWER_SECONDS
     assert executed["eager"] == THREADS * ROUNDS == executed["broken"] - 1
     # Every call stops in its trace, or, if it is a cached call, in its replay.
     assert hits.counted == {

@@ -72,7 +72,7 @@ def test_a_stop_before_the_client_is_configured_is_reported_after(
     second = new_session()
     with second.configuring("attach", {"connect": {"host": program.host, "port": program.port}}):
         second.set_breakpoints("listening", "compute")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + DEADLINE
         while not _is_held(second):
             assert time.monotonic() < deadline, "the program does not stop at the breakpoint"
         assert "stopped" not in [event["event"] for event in second.timeline.events]

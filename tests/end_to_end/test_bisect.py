@@ -247,7 +247,7 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     printed, reported = process.communicate(timeout=DEADLINE)
     assert (process.returncode, printed, reported) == (130, "", "cancelled\n")
-    assert not wait_until_gone(str(tmp_path), 15)
+    assert not wait_until_gone(str(tmp_path))
 
 
 def test_each_run_is_reported_when_it_is_over(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.client import FIXTURES, Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.processes import marked_with
 from tests.client.session import launch_configuration
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
 
 DEFAULTS = {"eager": True, "mode": "both"}
@@ -29,9 +30,9 @@ def kill_server(session: Session) -> None:
     session.timeline.wait_for_end()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     """Wait until the server has started something."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < until, "the server started nothing"
         time.sleep(0.002)

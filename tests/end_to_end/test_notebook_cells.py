@@ -12,8 +12,8 @@ import pytest
 
 from tests.client import Fixture, Session
 from tests.client.session import Stop
+from tests.client.timeline import DEADLINE
 
-SECONDS = 60
 CELL = """\
 import torch
 
@@ -40,7 +40,7 @@ class Kernel:
         self._manager.start_kernel()
         self._client = self._manager.client()
         self._client.start_channels()
-        self._client.wait_for_ready(timeout=SECONDS)
+        self._client.wait_for_ready(timeout=DEADLINE)
 
     def run(self, cell: str) -> str:
         """Run a cell to its end and return its output, or its error."""
@@ -51,7 +51,7 @@ class Kernel:
         asked = self._client.execute(cell)
         lines, shown = [], dict[str, str]()
         while True:
-            message: dict[str, Any] = self._client.get_iopub_msg(timeout=SECONDS)
+            message: dict[str, Any] = self._client.get_iopub_msg(timeout=DEADLINE)
             if message["parent_header"].get("msg_id") != asked:
                 continue
             content = message["content"]
@@ -107,7 +107,7 @@ def test_a_compiled_function_of_a_cell_is_debugged(session: Session, kernel: Ker
         assert session.step_out().frame.line == 8
         session.request("setFunctionBreakpoints", {"breakpoints": []})
         session.resume()
-        thread.join(SECONDS)
+        thread.join(DEADLINE)
         assert printed == ["[3.0, 3.0]\n"]
 
 
@@ -123,12 +123,12 @@ def test_a_line_breakpoint_in_the_document_that_shows_a_cell_stops(session: Sess
     assert "module-level code" in other["message"]
     assert session.continue_to_stop().frame.line == 9
     session.resume()
-    thread.join(SECONDS)
+    thread.join(DEADLINE)
     # The same cell has the same name again.
     thread, printed = kernel.begin(CELL)
     assert session.wait_for_stop().frame.line == 9
     session.resume()
-    thread.join(SECONDS)
+    thread.join(DEADLINE)
     assert printed == ["[3.0, 3.0]\n"]
 
 
@@ -143,7 +143,7 @@ def test_a_module_that_a_cell_imports_is_debugged(session: Session, kernel: Kern
     stop = session.wait_for_stop(at="line")
     assert stop.frame["Locals"]["n"].text == "2"
     session.resume()
-    thread.join(SECONDS)
+    thread.join(DEADLINE)
     assert printed == ["4\n"]
 
 
@@ -153,7 +153,7 @@ def test_breakpoint_stops_in_a_cell(session: Session, kernel: Kernel) -> None:
     stop = session.wait_for_stop()
     assert stop.frame.name == "f"
     session.resume()
-    thread.join(SECONDS)
+    thread.join(DEADLINE)
     assert printed == ["[3.0, 3.0]\n"]
 
 

@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Return the environment of a debugger whose processes must all end with the test."""
     mark = uuid.uuid4().hex
     yield {**os.environ, processes.MARK: mark, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "150"}
-    left = processes.wait_until_gone(mark, 15)
+    left = processes.wait_until_gone(mark)
     processes.kill_all(mark)
     assert not left
 

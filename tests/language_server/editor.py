@@ -175,7 +175,7 @@ class Editor:
             self._await(self._client.shutdown_async(None))
             self._do(lambda: self._client.exit(None))
         # A server that does not end by then is a failure.
-        self._run(asyncio.wait_for(self._client.stop(), 10))
+        self._run(asyncio.wait_for(self._client.stop(), DEADLINE))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE)
 

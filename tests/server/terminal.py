@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from dynamo_dap.protocol.wire.messages import Request, to_builtins
+from tests.client.timeline import DEADLINE
 
 
 class Terminal:
@@ -45,7 +46,7 @@ class Terminal:
         """Type into the terminal; byte 3 is Ctrl-C, byte 26 Ctrl-Z."""
         os.write(self._master, text)
 
-    def wait_for(self, text: str, deadline: float = 30.0) -> str:
+    def wait_for(self, text: str, deadline: float = DEADLINE) -> str:
         """Wait until ``text`` is shown and return all that is."""
         until = time.monotonic() + deadline
         while text.encode() not in self._text:
@@ -58,7 +59,7 @@ class Terminal:
                     raise AssertionError(f"no {text!r} in the terminal before it ended: {self._text!r}") from None
         return self._text.decode()
 
-    def wait(self, deadline: float = 20.0) -> int:
+    def wait(self, deadline: float = DEADLINE) -> int:
         """Wait until the command has ended and return its exit code."""
         assert self.program is not None
         return self.program.wait(deadline)

@@ -14,6 +14,7 @@ import pytest
 from dynamo_dap.protocol.access.authorization import show_token
 from dynamo_dap.server.launching.handing_over import ConnectionGiver, ConnectionTaker, NotTaken
 from dynamo_dap.server.launching.program_listener import ProgramListener
+from tests.client.timeline import DEADLINE
 
 INFORMATION = msgspec.Raw(b'{"processId":1}')
 
@@ -76,14 +77,14 @@ def test_debugpy_follows_by_a_token_of_its_own() -> None:
         host, _, port = listener.address.rpartition(":")
 
         def come(token: str) -> socket.socket:
-            debugpy = socket.create_connection((host, int(port)), timeout=20)
+            debugpy = socket.create_connection((host, int(port)), timeout=DEADLINE)
             show_token(debugpy, token)
             return debugpy
 
         with pytest.raises(OSError, match="did not accept"):
             await asyncio.to_thread(come, "guessed")
         debugpy = await asyncio.to_thread(come, "debugpy's")
-        followed = await asyncio.wait_for(arrived, 20)
+        followed = await asyncio.wait_for(arrived, DEADLINE)
         await waiting
         debugpy.sendall(b"pydevd's own")
         followed.setblocking(True)

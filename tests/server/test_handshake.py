@@ -41,7 +41,7 @@ def authorize(**information):
     send(type="request", command="dynamoAuthorize", arguments={{"token": job["token"], **information}})
     return read()
 {behaviour}
-time.sleep(50)
+time.sleep(600)
 """
 
 AUTHORIZES = "authorize(processId=os.getpid(), torchVersion='2.13.0')\nanswer(read(), success=True)\n"

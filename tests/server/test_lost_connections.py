@@ -46,7 +46,7 @@ def test_an_agent_that_is_gone_is_reported(session: Session, tmp_path: Path) -> 
             tmp_path,
             "import os, sys\n"
             "print('first', flush=True)\n"
-            "os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(50)'])\n",
+            "os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)'])\n",
         )
     )
     session.wait_for_output("runs on, without debugging")

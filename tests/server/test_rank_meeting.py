@@ -30,8 +30,8 @@ from dynamo_dap.server.client.errors import RequestRefused
 from dynamo_dap.server.client.loop_connection import HandshakeReceiver, LoopConnection
 from dynamo_dap.server.programs.rank_meeting import RankMeeting
 from dynamo_dap.server.sessions.rank_member import RankMember
+from tests.client.timeline import DEADLINE
 
-SECONDS = 20.0
 CONTINUE = RankRequestBody("continue")
 
 
@@ -72,13 +72,13 @@ class Member(HandshakeReceiver):
 
     async def arrive(self) -> None:
         """Be a member, whose program runs."""
-        await self._connection.request(AUTHORIZE, self._connecting, timeout=SECONDS)
+        await self._connection.request(AUTHORIZE, self._connecting, timeout=DEADLINE)
         await self.report(RANK_RUNS)
 
     async def report(self, event: str, body: object = None) -> None:
         """Tell the meeting, and wait until it has heard that."""
         self._connection.send_event(event, body)
-        await asyncio.wait_for(self._meeting.heard.get(), SECONDS)
+        await asyncio.wait_for(self._meeting.heard.get(), DEADLINE)
 
     async def stops(self, reason: str, line: int) -> None:
         """Tell of a stop."""
@@ -90,7 +90,7 @@ class Member(HandshakeReceiver):
 
     async def hears(self, event: str, **body: str) -> None:
         """Wait for what the meeting reports next; it must be this."""
-        reported, given = await asyncio.wait_for(self._heard.get(), SECONDS)
+        reported, given = await asyncio.wait_for(self._heard.get(), DEADLINE)
         assert (reported, given) == (event, body)
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ def test_a_rank_whose_threads_are_not_known_yet_is_paused_later() -> None:
     async def scenario(member: RankMember, router: RefusingRouter, _meeting: Meeting) -> None:
         member.on_event(Event(PAUSE_RANK, encode_body(None)))
         for command in ("threads", "threads", "pause"):
-            assert await asyncio.wait_for(router.asked.get(), SECONDS) == command
+            assert await asyncio.wait_for(router.asked.get(), DEADLINE) == command
 
     with_refusals({"threads"}, set(), scenario)
 
@@ -218,6 +218,6 @@ def test_a_rank_whose_threads_are_not_known_yet_is_paused_later() -> None:
 def test_a_stop_whose_place_is_unknown_is_a_stop() -> None:
     async def scenario(member: RankMember, _router: RefusingRouter, meeting: Meeting) -> None:
         member.stopped(1, "breakpoint")
-        await asyncio.wait_for(meeting.heard.get(), SECONDS)
+        await asyncio.wait_for(meeting.heard.get(), DEADLINE)
 
     with_refusals({"stackTrace"}, {1}, scenario)

@@ -16,20 +16,35 @@ from tests.client.session import launch_configuration
 from tests.client.timeline import DEADLINE
 from tests.server.programs import write
 
-SLOW_SECONDS = 3
-"""More than the server waits before it says something."""
+
+class SlowStart:
+    """What takes as long as the test wants: until the server has said what it waits for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._end = folder, folder / "may continue"
+
+    def python(self) -> str:
+        """Write an interpreter that starts late."""
+        waits = f"while [ ! -e '{self._end}' ]; do sleep 0.05; done"
+        python = write(self._folder, f'#!/bin/sh\n{waits}\nexec {sys.executable} "$@"\n', "python")
+        python.chmod(0o755)
+        return str(python)
+
+    def importing_torch(self, then: str = "") -> Path:
+        """Write a program that imports a module in the place of torch, since real torch is not slow to order."""
+        waits = f"import os, time\nwhile not os.path.exists({str(self._end)!r}):\n    time.sleep(0.05)\n"
+        write(self._folder, waits + then, "torch.py")
+        return write(self._folder, "import torch\nprint('imported')\n", "program.py")
+
+    def end(self) -> None:
+        """Continue."""
+        self._end.touch()
 
 
-def _slow_python(folder: Path, seconds: float = SLOW_SECONDS) -> str:
-    python = write(folder, f'#!/bin/sh\nsleep {seconds}\nexec {sys.executable} "$@"\n', "python")
-    python.chmod(0o755)
-    return str(python)
-
-
-def _slow_torch(folder: Path, seconds: float = SLOW_SECONDS) -> Path:
-    """Real torch is not slow to order: a module in its place is."""
-    write(folder, f"import time\ntime.sleep({seconds})\n", "torch.py")
-    return write(folder, "import torch\nprint('imported')\n", "program.py")
+@pytest.fixture
+def slow_start(tmp_path: Path) -> SlowStart:
+    """A start that takes until the test ends it."""
+    return SlowStart(tmp_path)
 
 
 def _progress(session: Session) -> list[str]:
@@ -42,22 +57,27 @@ def _slow_import(session: Session) -> str:
     return begun["progressId"]
 
 
-def test_a_slow_interpreter_is_reported_until_the_program_is_there(session: Session, tmp_path: Path) -> None:
-    python = _slow_python(tmp_path)
-    with session.launching("plain", python=python):
-        begun = session.timeline.expect_event("progressStart")
-        assert begun["title"] == "Starting plain.py"
-        assert begun["message"] == f"starting {python}"
-        assert begun["cancellable"] is True
-        assert session.timeline.expect_event("progressEnd")["progressId"] == begun["progressId"]
+def test_a_slow_interpreter_is_reported_until_the_program_is_there(session: Session, slow_start: SlowStart) -> None:
+    python = slow_start.python()
+    session.initialize()
+    launched = session.client.send("launch", launch_configuration("plain", python=python))
+    begun = session.timeline.expect_event("progressStart")
+    assert begun["title"] == "Starting plain.py"
+    assert begun["message"] == f"starting {python}"
+    assert begun["cancellable"] is True
+    slow_start.end()
+    assert session.timeline.expect_event("progressEnd")["progressId"] == begun["progressId"]
+    session.timeline.expect_event("initialized")
+    session.request("configurationDone")
+    launched.result(DEADLINE)
     assert session.wait_for_exit() == 0
     assert _progress(session)[0] == "progressStart"
     assert _progress(session)[-1] == "progressEnd"
 
 
-def test_a_slow_start_that_is_cancelled_ends_the_session(session: Session, tmp_path: Path) -> None:
+def test_a_slow_start_that_is_cancelled_ends_the_session(session: Session, slow_start: SlowStart) -> None:
     session.initialize()
-    pending = session.client.send("launch", launch_configuration("plain", python=_slow_python(tmp_path, 50)))
+    pending = session.client.send("launch", launch_configuration("plain", python=slow_start.python()))
     begun = session.timeline.expect_event("progressStart")
     session.request("cancel", {"progressId": begun["progressId"]})
     session.timeline.expect_event("progressEnd")
@@ -66,28 +86,29 @@ def test_a_slow_start_that_is_cancelled_ends_the_session(session: Session, tmp_p
         pending.result(DEADLINE)
 
 
-def test_a_slow_import_of_torch_is_reported(session: Session, tmp_path: Path) -> None:
-    session.launch(_slow_torch(tmp_path), python=[sys.executable])
+def test_a_slow_import_of_torch_is_reported(session: Session, slow_start: SlowStart) -> None:
+    session.launch(slow_start.importing_torch(), python=[sys.executable])
     begun = _slow_import(session)
+    slow_start.end()
     assert session.timeline.expect_event("progressEnd")["progressId"] == begun
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == "imported\n"
     assert _progress(session)[-1] == "progressEnd"
 
 
-def test_a_slow_import_that_is_cancelled_ends_the_program(session: Session, tmp_path: Path) -> None:
-    session.launch(_slow_torch(tmp_path, 50), python=[sys.executable])
+def test_a_slow_import_that_is_cancelled_ends_the_program(session: Session, slow_start: SlowStart) -> None:
+    session.launch(slow_start.importing_torch(), python=[sys.executable])
     session.request("cancel", {"progressId": _slow_import(session)})
     assert session.wait_for_exit() != 0
     assert "imported" not in session.output("stdout")
 
 
-def test_an_import_that_fails_is_no_longer_waited_for(session: Session, tmp_path: Path) -> None:
-    program = _slow_torch(tmp_path)
-    write(tmp_path, "import time\ntime.sleep(3)\nraise ImportError('broken')\n", "torch.py")
-    program.write_text("try:\n    import torch\nexcept ImportError:\n    pass\nimport time; time.sleep(60)\n")
+def test_an_import_that_fails_is_no_longer_waited_for(session: Session, slow_start: SlowStart) -> None:
+    program = slow_start.importing_torch("raise ImportError('broken')\n")
+    program.write_text("try:\n    import torch\nexcept ImportError:\n    pass\nimport time; time.sleep(600)\n")
     session.launch(program, python=[sys.executable])
     begun = _slow_import(session)
+    slow_start.end()
     assert session.timeline.expect_event("progressEnd")["progressId"] == begun
     session.disconnect()
 

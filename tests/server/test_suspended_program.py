@@ -10,9 +10,8 @@ import psutil
 import pytest
 
 from tests.client import Fixture, Session
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
-
-DEADLINE = 60.0
 
 PROGRAM = """\
 import torch
@@ -111,7 +110,7 @@ def test_a_session_ends_while_the_program_is_suspended(stopped: tuple[Session, i
     process = process_of(session)
     suspend(process)
     session.request("disconnect", {"terminateDebuggee": True})
-    psutil.wait_procs([process], timeout=60)
+    psutil.wait_procs([process], timeout=DEADLINE)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 

@@ -61,7 +61,7 @@ class TcpClient:
         self.events: list[Event] = []
         self._changed = threading.Condition()
         self.is_closed = False
-        self.connection = Connection(SocketStream(socket.create_connection(("127.0.0.1", port), 20)), "server")
+        self.connection = Connection(SocketStream(socket.create_connection(("127.0.0.1", port), DEADLINE)), "server")
         self.connection.start(self)
 
     def run(self, program: Path, token: str | None) -> None:
@@ -77,13 +77,13 @@ class TcpClient:
             return [one for one in self.events if one.event == event]
 
         with self._changed:
-            assert self._changed.wait_for(found, 30), f"no {event!r} in {[one.event for one in self.events]}"
+            assert self._changed.wait_for(found, DEADLINE), f"no {event!r} in {[one.event for one in self.events]}"
             return found()[0]
 
     def wait_for_end(self) -> None:
         """Wait until the server has closed the connection."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self.is_closed, 20), "the server kept the connection"
+            assert self._changed.wait_for(lambda: self.is_closed, DEADLINE), "the server kept the connection"
 
     def on_request(self, request: Request) -> None:
         self.connection.respond_error(request, "no")
@@ -138,7 +138,7 @@ def test_sessions_follow_one_another_and_stand_beside_one_another(server: TcpSer
 
 
 def test_garbage_ends_one_session_and_not_the_server(server: TcpServer, tmp_path: Path) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), 20) as browser:
+    with socket.create_connection(("127.0.0.1", server.port), DEADLINE) as browser:
         browser.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
         received = b""
         while data := browser.recv(65536):

@@ -92,7 +92,7 @@ def test_control_c_is_for_the_program(session: Session, terminal: Terminal, tmp_
         session,
         tmp_path,
         "import time\n"
-        "try:\n    print('running', flush=True); time.sleep(50)\n"
+        "try:\n    print('running', flush=True); time.sleep(600)\n"
         "except KeyboardInterrupt:\n    print('interrupted'); raise SystemExit(5)\n",
     )
     terminal.wait_for("running")

@@ -35,7 +35,7 @@ FEW_FILES = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable]
 
 def silent_connections(host: str, port: int) -> list[socket.socket]:
     """A hundred of them, each one announcing much; they may be cut off at once."""
-    made = [socket.create_connection((host, port), 20) for _ in range(100)]
+    made = [socket.create_connection((host, port), DEADLINE) for _ in range(100)]
     for one in made[::2]:
         with contextlib.suppress(OSError):  # cut off already
             one.sendall(b"Content-Length: 250000000\r\n\r\n" + b"x" * 100_000)
@@ -145,7 +145,7 @@ def test_accepting_continues_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> 
 
             monkeypatch.setattr(loop, "sock_accept", fail_first)
             with socket.create_connection(port.getsockname()[:2]):
-                connected = await asyncio.wait_for(anext(unauthenticated.connections_to(port)), 20)
+                connected = await asyncio.wait_for(anext(unauthenticated.connections_to(port)), DEADLINE)
                 connected.close()
             assert not failures
 

@@ -19,6 +19,7 @@ from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import END_DEADLINE, Stop, launch_configuration
+from tests.client.timeline import DEADLINE
 
 PROGRAM = Fixture("soaked")
 DEFAULTS = {"eager": True, "mode": "both"}
@@ -27,8 +28,6 @@ PLACES = {"eager": "eager", "compile-time": "trace", "run-time": "generated"}
 """Modes of breakpoints, and where they stop in the program."""
 STARTS = ("stdio", "tcp", "terminal", "attach")
 KILLED = ("server", "client", "program")
-ANSWER = 40.0
-"""Seconds in which every request has to be answered, on a machine that does much else."""
 
 QUESTIONS: dict[str, Any] = {
     "threads": {},
@@ -155,7 +154,7 @@ class Life:
         """Leave; an attached program may run on, a launched one is ended here in any case."""
         self._is_let_go = not terminate and self.start == "attach"
         self._answered("disconnect", {"terminateDebuggee": not self._is_let_go})
-        self.session.timeline.wait_for_end(deadline=ANSWER)
+        self.session.timeline.wait_for_end(deadline=DEADLINE)
         self.state = "over"
 
     def terminate(self) -> None:
@@ -170,11 +169,11 @@ class Life:
             self.session.client.close()
         elif who == "server":
             os.kill(self.session.server_process_id, signal.SIGKILL)
-            self.session.timeline.wait_for_end(deadline=ANSWER)
+            self.session.timeline.wait_for_end(deadline=DEADLINE)
         else:
             for process in self._program_ids():
                 os.kill(process, signal.SIGKILL)
-            self.session.timeline.expect_event("terminated", deadline=ANSWER)
+            self.session.timeline.expect_event("terminated", deadline=DEADLINE)
             # A request gets an error now, and nothing waits for an answer that cannot come.
             for command in ("threads", "stackTrace", "evaluate", "dynamoCompiles"):
                 self._answered(command, QUESTIONS[command])
@@ -227,7 +226,7 @@ class Life:
     def _answered(self, command: str, arguments: Any) -> None:
         """The answer may be a refusal, as readable text; ``TimeoutError`` if there is none."""
         try:
-            self.session.client.request(command, arguments, timeout=ANSWER)
+            self.session.client.request(command, arguments, timeout=DEADLINE)
             return
         except RequestFailed as refused:
             text = str(refused)

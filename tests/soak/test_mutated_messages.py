@@ -110,8 +110,8 @@ def set_again(session: Session) -> None:
 def unauthenticated(address: tuple[str, int], dice: random.Random, bodies: list[bytes], messages: int) -> None:
     """Connect again and again, each time send something, and read what comes until it is cut off, or all is sent."""
     for _ in range(messages):
-        with connect_locally(*address, timeout=20) as connection:
-            connection.settimeout(20)
+        with connect_locally(*address, timeout=DEADLINE) as connection:
+            connection.settimeout(DEADLINE)
             with contextlib.suppress(OSError):  # cut off already
                 connection.sendall(mutated_stream(dice, bodies))
                 connection.shutdown(socket.SHUT_WR)

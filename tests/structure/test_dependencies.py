@@ -14,6 +14,7 @@ from functools import cached_property
 
 import pytest
 
+from tests.client.timeline import DEADLINE
 from tests.structure.sources import ADAPTER, Module, adapter_modules
 
 _DEBUGGEE = (
@@ -494,7 +495,7 @@ def test_importing_everything_of_ours_imports_no_torch() -> None:
         f"for name in {names!r}: importlib.import_module(name)\n"
         "assert not [name for name in sys.modules if name.startswith('torch.')]\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=DEADLINE)
 
 
 def _private_names(module: Module) -> list[tuple[str, int]]:

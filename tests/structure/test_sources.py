@@ -14,6 +14,7 @@ import pytest
 from dynamo_dap.commands.registry import COMMANDS
 from tests.client import FIXTURES, Fixture
 from tests.client.fixtures import PLACES
+from tests.client.timeline import DEADLINE
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules, guides
 
 MAXIMUM_LINES = 600
@@ -134,7 +135,7 @@ def test_commands_in_the_guides_exist() -> None:
             capture_output=True,
             check=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE,
         ).stdout
         for command in ([], *([name] for name in COMMANDS))
     )
