@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from tests.client import FIXTURES, Session
+from tests.client import FIXTURES, Session, thread_events
 from tests.client.fixtures import Fixture
 from tests.client.free_program import FreeProgram
 from tests.client.timeline import DEADLINE
@@ -70,7 +70,7 @@ def test_a_function_that_was_compiled_before_anybody_attached(new_session: NewSe
 def test_a_thread_that_stopped_before_the_client_is_configured_is_not_announced_after_its_stop(
     new_session: NewSession, start: Start
 ) -> None:
-    """``Session.problems`` checks the order. debugpy announces threads a tenth of a second after a client connects."""
+    """Debugpy announces threads a tenth of a second after a client connects."""
     program = start(FIXTURES / "listening.py")
     host, port = program.address()
     for delay in (0.06, 0.09, 0.12, 0.15):
@@ -81,6 +81,7 @@ def test_a_thread_that_stopped_before_the_client_is_configured_is_not_announced_
             time.sleep(delay)
         session.wait_for_stop("breakpoint", at="compute")
         session.disconnect()
+        assert not thread_events.problems_of(session.timeline.entries)
 
 
 def wait_for_address(session: Session) -> int:
@@ -125,9 +126,14 @@ def test_who_shows_the_wrong_token_is_turned_away_and_the_right_one_still_comes(
 
 def test_waiting_for_a_program_can_be_given_up(session: Session) -> None:
     session.initialize()
-    session.begin("attach", {"listen": {"port": 0}})
-    wait_for_address(session)
+    beginning = session.begin("attach", {"listen": {"port": 0}})
+    port = wait_for_address(session)
     session.disconnect()
+    with pytest.raises(RequestFailed):
+        beginning.result(DEADLINE)
+    session.timeline.wait_for_end()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
 
 
 def test_listening_beyond_this_machine_needs_a_token(session: Session) -> None:

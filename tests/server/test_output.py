@@ -128,6 +128,8 @@ def test_a_program_that_floods_can_be_ended(session: Session, tmp_path: Path) ->
     session.launch(write(tmp_path, "import os\nwhile True: os.write(1, b'x' * 65536)\n"))
     session.wait_for_output("x")
     session.disconnect()
+    session.close()
+    assert session.processes_left == []
 
 
 def test_the_programs_input_is_at_its_end(session: Session) -> None:

@@ -41,6 +41,7 @@ class Meeting(RankMeeting):
     def __init__(self) -> None:
         super().__init__()
         self.heard: asyncio.Queue[None] = asyncio.Queue()
+        self.stops: list[RankStoppedBody] = []
 
     def runs(self, member: Any) -> None:
         """As in the class."""
@@ -50,6 +51,7 @@ class Meeting(RankMeeting):
     def stopped(self, member: Any, stop: RankStoppedBody) -> None:
         """As in the class."""
         super().stopped(member, stop)
+        self.stops.append(stop)
         self.heard.put_nowait(None)
 
     def requested(self, leader: Any, request: RankRequestBody) -> None:
@@ -219,5 +221,6 @@ def test_a_stop_whose_place_is_unknown_is_a_stop() -> None:
     async def scenario(member: RankMember, _router: RefusingRouter, meeting: Meeting) -> None:
         member.stopped(1, "breakpoint")
         await asyncio.wait_for(meeting.heard.get(), DEADLINE)
+        assert meeting.stops == [RankStoppedBody("breakpoint", Place("", 0))]
 
     with_refusals({"stackTrace"}, {1}, scenario)

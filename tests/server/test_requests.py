@@ -140,6 +140,8 @@ def test_cancelling_what_has_been_answered_is_no_error(session: Session) -> None
     session.request("cancel", {"requestId": 1})
     session.request("cancel", {"requestId": 4711})
     session.request("cancel", {"progressId": "none"})
+    session.launch("plain")
+    assert session.wait_for_exit() == 0
 
 
 def test_a_launch_can_be_cancelled(session: Session, tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def test_a_program_that_listens_outlives_them_too(session: Session) -> None:
     silent = silent_connections(host, port)
     session.attach(host, port, "listening", "compute", **DEFAULTS)
     session.wait_for_stop("breakpoint", at="compute")
+    cut_off = [one for one in silent if _is_closed(one)]
+    assert len(cut_off) >= 100 - unauthenticated.MAXIMUM
     session.disconnect()
     for one in silent:
         one.close()

@@ -31,12 +31,13 @@ def test_a_second_lock_of_the_same_level_is_refused() -> None:
 
 
 def test_a_reentrant_lock_is_taken_again_whatever_is_held() -> None:
-    outer, inner = reentrant_lock("outer", Level.FEATURES), lock("inner", Level.DATA)
+    outer, inner, taken = reentrant_lock("outer", Level.FEATURES), lock("inner", Level.DATA), list[bool]()
     with outer, inner, outer:
         pass
-    thread = threading.Thread(target=outer.acquire, kwargs={"timeout": 10})
+    thread = threading.Thread(target=lambda: taken.append(outer.acquire(blocking=False)))
     thread.start()
     thread.join()
+    assert taken == [True], "it is released as often as it was taken"
 
 
 def test_a_lock_excludes_other_threads() -> None:
@@ -55,4 +56,5 @@ def test_programs_under_test_check_the_order(session: Session, tmp_path: Path) -
         encoding="utf-8",
     )
     session.launch(program, python=python())
-    session.wait_for_output("_Checked")
+    assert session.wait_for_exit() == 0
+    assert "_Checked" in session.output("stdout")
