@@ -16,10 +16,10 @@ from dynamo_dap.debuggee.wrapping import locks
 from tests import failures
 from tests.client import Session
 from tests.durations import LONGEST, long_tests
-from tests.failures import pytest_terminal_summary, pytest_testnodedown
+from tests.failures import pytest_collectreport, pytest_terminal_summary, pytest_testnodedown
 from tests.kept_caches import forget_torn_libraries
 
-__all__ = ["pytest_terminal_summary", "pytest_testnodedown"]
+__all__ = ["pytest_collectreport", "pytest_terminal_summary", "pytest_testnodedown"]
 
 _sessions = pytest.StashKey[list[Session]]()
 

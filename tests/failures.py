@@ -22,6 +22,8 @@ _LISTED = 15
 """Failed tests that the last lines name; the folder has all of them."""
 _REASON_LENGTH = 110
 
+Report = pytest.TestReport | pytest.CollectReport
+
 
 def is_controller(config: pytest.Config) -> bool:
     """Return whether this process reports the run, as opposed to a worker of xdist."""
@@ -33,16 +35,22 @@ def forget_earlier_runs() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
 
 
-def keep(report: pytest.TestReport, sessions: Sequence[Session]) -> Path:
+def keep(report: Report, sessions: Sequence[Session] = ()) -> Path:
     """Write the report of a failed test with its sessions' transcripts and logs; return the folder."""
     folder = FOLDER / _folder_name(report.nodeid)
     folder.mkdir(parents=True, exist_ok=True)
     parts = [report.longreprtext, *(f"---- {title} ----\n{text}" for title, text in report.sections)]
-    (folder / f"{report.when}.txt").write_text("\n\n".join(parts), encoding="utf-8")
+    (folder / f"{report.when or 'collect'}.txt").write_text("\n\n".join(parts), encoding="utf-8")
     for number, session in enumerate(sessions, start=1):
         (folder / f"session-{number}.transcript.txt").write_text(session.timeline.transcript(), encoding="utf-8")
         (folder / f"session-{number}.log").write_text(session.logs(), encoding="utf-8")
     return folder
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Keep why a file has no tests: it cannot be imported."""
+    if report.failed:
+        keep(report)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -65,22 +73,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
         report
         for outcome in ("failed", "error")
         for report in terminalreporter.getreports(outcome)
-        if isinstance(report, pytest.TestReport)
+        if isinstance(report, (pytest.TestReport, pytest.CollectReport))
     ]
     if not failed:
         return
-    terminalreporter.section(f"{len(failed)} failed; transcripts and logs are in {FOLDER}")
+    terminalreporter.section("what failed")
     for report in failed[:_LISTED]:
         terminalreporter.line(f"FAILED {report.nodeid} - {_reason(report)}")
     if len(failed) > _LISTED:
         terminalreporter.line(f"... and {len(failed) - _LISTED} more")
+    terminalreporter.line(f"KEPT transcripts and logs of what failed: {FOLDER}")
 
 
 def _folder_name(nodeid: str) -> str:
     return re.sub(r"[^\w.\-]+", "_", nodeid.removeprefix("tests/"))[:150]
 
 
-def _reason(report: pytest.TestReport) -> str:
+def _reason(report: Report) -> str:
     """Return the first line of what went wrong."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash is not None else report.longreprtext.strip().rpartition("\n")[2]

@@ -1,11 +1,13 @@
 """Runs commands at the same time, and names in the last lines what failed: ``python -m tests.side_by_side A B``.
 
 The first command's output appears at once, the others' when they end. Each command that fails names its failed tests in
-lines that begin with ``FAILED``. These are repeated at the end, since only the end of a long log may be kept.
+lines that begin with ``FAILED``, counts those that it does not name, and says where it has kept what is known of them
+in a line that begins with ``KEPT``. These are repeated at the end, since only the end of a long log may be kept.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -14,13 +16,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 _MARK = b"FAILED "
+_UNNAMED = re.compile(rb"\.\.\. and (\d+) more")
+_KEPT = b"KEPT "
+_LISTED = 12
+"""Failed tests that the end names, of all commands together: it has at most twenty lines."""
 
 
 @dataclass(frozen=True)
 class _Run:
     command: str
     status: int
-    failed: Sequence[bytes]
+    lines: Sequence[bytes]
+
+    def end(self, listed: int) -> list[bytes]:
+        """Name at most ``listed`` failed tests, and where more is known of them."""
+        distinct = list(dict.fromkeys(self.lines))
+        failed = [line for line in distinct if line.startswith(_MARK)]
+        unnamed = len(failed[listed:]) + sum(int(found[1]) for found in map(_UNNAMED.fullmatch, self.lines) if found)
+        more = [b"... and %d more" % unnamed] if unnamed else []
+        kept = [line for line in distinct if line.startswith(_KEPT)]
+        return [line + b"\n" for line in (*failed[:listed], *more, *kept)]
 
 
 def run(commands: Sequence[str]) -> int:
@@ -30,7 +45,7 @@ def run(commands: Sequence[str]) -> int:
         runs = list(pool.map(lambda each: _run(each, printing, is_shown_at_once=each is commands[0]), commands))
     ended = [each for each in runs if each.status]
     for each in ended:
-        _write(f"\n{each.command}: exit status {each.status}\n".encode(), *each.failed)
+        _write(f"\n{each.command}: exit status {each.status}\n".encode(), *each.end(_LISTED // len(ended)))
     return 1 if ended else 0
 
 
@@ -49,7 +64,7 @@ def _run(command: str, printing: threading.Lock, *, is_shown_at_once: bool) -> _
     if not is_shown_at_once:
         with printing:
             _write(b"\n", *(line + b"\n" for line in lines))
-    return _Run(command, process.returncode, [line + b"\n" for line in dict.fromkeys(lines) if line.startswith(_MARK)])
+    return _Run(command, process.returncode, lines)
 
 
 def _write(*parts: bytes) -> None:

@@ -27,6 +27,21 @@ def test_the_last_lines_name_what_failed_in_either() -> None:
         assert any(line.endswith("exit status 3") for line in last)
 
 
+def test_the_last_twenty_lines_have_all_kinds_of_failures_and_where_more_is_known() -> None:
+    """Of pytest, which names some of its failures itself, and of the browser's tests."""
+    of_python = "for i in $(seq 15); do echo FAILED python $i; done; echo ... and 20 more; echo KEPT logs: /a; exit 1"
+    of_browser = "for i in $(seq 3); do echo FAILED browser $i; done; echo KEPT logs: /b; exit 2"
+    done = _run(of_python, of_browser)
+    printed = done.stdout.splitlines()
+    last = printed[printed.index(f"{of_python}: exit status 1") :]
+    assert len(last) <= 20
+    assert [line for line in last if line.startswith("FAILED python")] == [f"FAILED python {n}" for n in range(1, 7)]
+    assert [line for line in last if line.startswith("FAILED browser")] == [f"FAILED browser {n}" for n in range(1, 4)]
+    assert [line for line in last if line.startswith("... and")] == ["... and 29 more"]
+    assert [line for line in last if line.startswith("KEPT")] == ["KEPT logs: /a", "KEPT logs: /b"]
+    assert f"{of_browser}: exit status 2" in last
+
+
 def test_commands_run_at_the_same_time_and_all_may_pass(tmp_path: Path) -> None:
     """Each waits for a file that the other one makes."""
     one, other = tmp_path / "one", tmp_path / "other"

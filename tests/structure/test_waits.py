@@ -1,4 +1,4 @@
-"""Tests wait for a condition, and only minutes later give up: a busy machine makes no test fail."""
+"""Tests wait for a condition, and fail only minutes later: a busy machine makes no test fail."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
         // The editor renders the lines one by one.
         configuration = await editor.text();
         expect(JSON.parse(configuration)).toHaveProperty("mcpServers");
-    }, "the configuration is shown").toPass({ timeout: 20_000 });
+    }, "the configuration is shown").toPass();
     const socket = /"DYNAMO_DAP_EDITOR": "(.*)"/.exec(configuration)?.[1] ?? "";
     expect(statSync(dirname(socket)).mode & 0o077, "only the user comes to the socket").toBe(0);
     const assistant = Assistant.start(configuration);

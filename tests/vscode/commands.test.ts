@@ -4,10 +4,8 @@ import type { Locator } from "@playwright/test";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 
+import { LATE } from "./harness/late.js";
 import { expect, test } from "./harness/test.js";
-
-/** The language server starts with the window, and may be slow. */
-const LATE = { timeout: 150_000 };
 
 test("a run of the file is recorded, and its report is a page in an editor", async ({ vscode, picture }) => {
     const { page } = vscode;
@@ -118,6 +116,7 @@ test("a model that is compiled by a call has the link over its forward", async (
     await workspace.write("tiny.py", lines.join("\n"));
     await vscode.openFile("tiny.py");
     await vscode.editor.area.locator(".codelens-decoration a", { hasText: "Debug tracing" }).click();
-    await vscode.debug.waitForStop(/^Tiny.forward tiny.py 6:/);
+    const stack = await vscode.debug.waitForStop(/^Tiny.forward tiny.py 6:/);
+    expect(stack.some((row) => row.startsWith("<module> tiny.py 11:")), "it was stopped in the call").toBe(true);
     await picture("lens-of-model");
 });

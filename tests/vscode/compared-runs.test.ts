@@ -1,5 +1,6 @@
 /** "Compare Two Runs…" runs `dynamo-dap diff`, and opens a difference in a diff editor next to the user's line. */
 
+import { LATE } from "./harness/late.js";
 import { expect, test } from "./harness/test.js";
 
 const PROGRAM = `import os
@@ -23,7 +24,7 @@ test("a difference of two runs opens in a diff editor, at its line", async ({ vs
     await vscode.quickInput.answerOneOf("the first", "SCALE=2 scaled.py");
     await vscode.quickInput.answerOneOf("the second", "SCALE=3 scaled.py");
     const offered = page.locator(".quick-input-list .monaco-list-row", { hasText: "the graph of scaled differs" });
-    await expect(offered, "both programs have run").toBeVisible({ timeout: 150_000 });
+    await expect(offered, "both programs have run").toBeVisible(LATE);
     await vscode.quickInput.choose("the graph of scaled differs");
     const diff = page.locator(".monaco-diff-editor");
     await expect(diff.locator(".editor.original .view-lines")).toContainText("x * 2");

@@ -30,7 +30,7 @@ test("a breakpoint by gutter click shows symbolic locals; steps continue from th
         await debug.expand("z =");
         // The height of the pane varies, so the row may have to be scrolled to.
         await expect(await debug.reveal("variables", "dtype =")).toContainText("float32", { timeout: 3000 });
-    }).toPass({ timeout: 45_000 });
+    }).toPass();
     await picture("compile-time");
 
     await debug.press("F10");

@@ -4,6 +4,7 @@ import { mkdir, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
 
 import { run } from "./harness/commands.js";
+import { LATE } from "./harness/late.js";
 import { cache } from "./harness/places.js";
 import { python } from "./harness/python.js";
 import { at } from "./harness/debug-panes.js";
@@ -13,9 +14,11 @@ import { launchJson } from "./harness/workspace.js";
 test("F5 without a launch.json debugs the file in the editor", { tag: "@core" }, async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");
-    await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));
+    const line = await workspace.line("basic.py", "first");
+    await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
-    await vscode.debug.waitForStop(/^compute basic.py/);
+    const stack = await vscode.debug.waitForStop(at("compute", "basic.py", line));
+    expect(stack.at(-1), "the whole file runs").toContain("<module> basic.py");
 });
 
 test("F5 in the Output panel debugs the file in the editor", async ({ vscode, workspace }) => {
@@ -52,9 +55,11 @@ for (const withLaunchJson of [false, true]) {
 test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");
-    await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));
+    const line = await workspace.line("basic.py", "first");
+    await vscode.editor.setBreakpoint(line);
     await vscode.page.getByRole("button", { name: "Debug This File with the torch.compile Debugger" }).click();
-    await vscode.debug.waitForStop(/^compute basic.py/);
+    const stack = await vscode.debug.waitForStop(at("compute", "basic.py", line));
+    expect(stack.at(-1), "the whole file runs").toContain("<module> basic.py");
 });
 
 test("the link over a compiled function stops at its first line", async ({ vscode, workspace }) => {
@@ -89,7 +94,7 @@ test("launch.json completes every option with its description", async ({ vscode,
         await vscode.page.keyboard.press("Control+Space");
         const details = vscode.page.locator(".suggest-details");
         await expect(details).toContainText("every function that Dynamo generated.", { timeout: 2000 });
-    }).toPass({ timeout: 15_000 });
+    }).toPass();
     await picture("launch-json");
 });
 
@@ -175,6 +180,6 @@ test("an environment without dynamo-dap is offered an installation", async ({ vs
     await symlink(join(python(), "../.."), join(workspace.folder, ".venv"));
     await notification.getByRole("button", { name: "Choose Interpreter" }).click();
     const choice = vscode.page.locator(".quick-input-list .monaco-list-row", { hasText: "torch 2." }).first();
-    await expect(choice, "environments with torch come first").toBeVisible({ timeout: 30_000 });
+    await expect(choice, "environments with torch come first").toBeVisible(LATE);
     await vscode.page.keyboard.press("Escape");
 });

@@ -62,7 +62,7 @@ test("a running program is paused, continues, and ends by the stop button", { ta
         // VS Code ignores the button until it has requested the threads, and does not show when.
         await pause.click({ timeout: 2000 });
         await expect(page.locator(".part.sidebar .codicon-debug-continue")).toBeVisible({ timeout: 5000 });
-    }, "the program is paused").toPass({ timeout: 30_000 });
+    }, "the program is paused").toPass();
     const stack = await debug.waitForStop(/^<module> runs_on.py /);
     const [loop, sleep] = [(await workspace.line(file, "sleep")) - 1, await workspace.line(file, "sleep")];
     expect(stack[0]).toMatch(new RegExp(`runs_on.py (${loop}|${sleep}):`));

@@ -39,6 +39,8 @@ for (const name of [".conda", "venv"]) {
         await symlink(dirname(dirname(python())), join(workspace.folder, name));
         await start(vscode, workspace);
         await vscode.debug.waitForStop(at("compute", "basic.py", await workspace.line("basic.py", "first")));
+        const rows = await vscode.debug.evaluate("__import__('sys').executable");
+        await expect(rows.filter({ hasText: `/${name}/bin/` }).first()).toBeVisible();
     });
 }
 

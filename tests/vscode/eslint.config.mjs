@@ -15,6 +15,17 @@ export default tseslint.config(
             eqeqeq: "error",
             // Playwright reads the needed fixtures from the parameter's pattern, which may be empty.
             "no-empty-pattern": "off",
+            "no-restricted-syntax": [
+                "error",
+                {
+                    selector: "CallExpression[callee.property.name='toPass'] Property[key.name='timeout'][value.value>5000]",
+                    message: "What is tried again has LATE, as playwright.config.ts says; only what is inside of it may be shorter.",
+                },
+                {
+                    selector: ":matches(Property[key.name='timeout'][value.value>5000][value.value<60000])",
+                    message: "A busy machine takes longer: leave it out, or write LATE.",
+                },
+            ],
             "@typescript-eslint/explicit-function-return-type": "error",
             "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
         },

@@ -5,11 +5,9 @@ import { join } from "node:path";
 
 import type { Locator } from "@playwright/test";
 
+import { LATE } from "./harness/late.js";
 import { expect, test } from "./harness/test.js";
 import { launchJson } from "./harness/workspace.js";
-
-/** A command runs the program several times. */
-const LATE = { timeout: 150_000 };
 
 const DECOMPOSED = `import torch
 from torch._inductor.decomposition import decompositions

@@ -1,10 +1,9 @@
 /** The record in the editor: what the language server shows after a run of the program. */
 
+import { LATE } from "./harness/late.js";
 import { expect, test } from "./harness/test.js";
 
 const FILE = "graph_break.py";
-/** The server starts with the window, and may be slow. */
-const LATE = { timeout: 150_000 };
 
 test("a run leaves diagnostics, inlay hints and a lens in the editor", { tag: "@core" }, async ({ vscode, workspace, picture }) => {
     const { editor, page } = vscode;

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 
 import { packagedExtension } from "./harness/extension.js";
+import { LATE } from "./harness/late.js";
 import { cache, output } from "./harness/places.js";
 import { expect, test } from "./harness/test.js";
 import { Workbench } from "./harness/workbench.js";
@@ -22,7 +23,7 @@ test("the printed address opens VS Code, and Ctrl+C ends it", async ({ page }) =
         await runWithHints(new Workbench(page));
         // Like a terminal, send the signal to all processes in the foreground, such as make and npm.
         process.kill(-(opener.pid ?? NaN), "SIGINT");
-        await expect.poll(() => opener.exitCode ?? opener.signalCode, { timeout: 30_000 }).not.toBeNull();
+        await expect.poll(() => opener.exitCode ?? opener.signalCode, LATE).not.toBeNull();
         await expect(fetch(address), "the server is gone").rejects.toThrow();
     } finally {
         opener.kill("SIGKILL");

@@ -22,6 +22,8 @@ test("the Python extension's choice comes before the setting", async ({ vscode, 
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
     await vscode.debug.waitForStop(at("compute", FILE, line));
+    const rows = await vscode.debug.evaluate("__import__('sys').executable");
+    await expect(rows.filter({ hasText: python() }).first()).toBeVisible();
 });
 
 test("without a choice in the Python extension, the setting is used", async ({ vscode, workspace }) => {

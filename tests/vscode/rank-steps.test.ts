@@ -1,6 +1,7 @@
 /** The toolbar steps the ranks of a distributed job: ranks at the same line together, or each alone. */
 
 import type { DebugPanes } from "./harness/debug-panes.js";
+import { LATE } from "./harness/late.js";
 import { expect, test } from "./harness/test.js";
 import { jobJson } from "./harness/workspace.js";
 
@@ -45,7 +46,7 @@ async function press(debug: DebugPanes, rank: string, button: RegExp): Promise<v
         const frame = debug.rows("call-stack").nth(rows.findIndex((row) => row.startsWith(rank)) + 1);
         await frame.click({ timeout: 3000 });
         await expect(frame).toHaveAttribute("aria-selected", "true", { timeout: 3000 });
-    }, `${rank} is selected`).toPass({ timeout: 30_000 });
+    }, `${rank} is selected`).toPass();
     await debug.page.getByRole("button", { name: button }).click();
 }
 
@@ -59,7 +60,7 @@ class HeldRanks {
         await expect(async () => {
             Object.assign(this.lines, await heldAt(this.debug));
             expect(Object.keys(this.lines).sort()).toEqual(["rank 0", "rank 1"]);
-        }, "both are held").toPass({ timeout: 90_000, intervals: [1000] });
+        }, "both are held").toPass({ intervals: [1000] });
     }
 
     /** Steps `rank` over its line, which also steps `others`, and waits until the call stack shows it. */
@@ -86,7 +87,7 @@ class HeldRanks {
     }
 
     private async expect(what: string, lines: Record<string, number>): Promise<void> {
-        await expect.poll(() => heldAt(this.debug).catch(String), { message: what, timeout: 30_000 }).toEqual(lines);
+        await expect.poll(() => heldAt(this.debug).catch(String), { message: what, ...LATE }).toEqual(lines);
     }
 }
 

@@ -3,6 +3,7 @@
 import { spawn, type ChildProcess } from "node:child_process";
 
 import { at } from "./harness/debug-panes.js";
+import { LATE } from "./harness/late.js";
 import { python } from "./harness/python.js";
 import { expect, test } from "./harness/test.js";
 import { jobJson } from "./harness/workspace.js";
@@ -52,7 +53,7 @@ test("ranks connect back to a session that waits for them", async ({ vscode, wor
     await debug.console();
     const told = /DYNAMO_DAP_CONNECT='(.+?)'/;
     const row = debug.consoleRows().filter({ hasText: told });
-    await expect(row, "the console says what to export").toBeVisible({ timeout: 30_000 });
+    await expect(row, "the console says what to export").toBeVisible(LATE);
     const address = told.exec(await row.innerText())?.[1] ?? "";
     const ranks: ChildProcess[] = [];
     try {
@@ -73,7 +74,7 @@ test("ranks connect back to a session that waits for them", async ({ vscode, wor
         await debug.press("F5");
         await debug.waitForEnd();
         const codes = (): (number | null)[] => ranks.map((rank) => rank.exitCode);
-        await expect.poll(codes, { message: "both have ended", timeout: 30_000 }).toEqual([0, 0]);
+        await expect.poll(codes, { message: "both have ended", ...LATE }).toEqual([0, 0]);
     } finally {
         for (const rank of ranks) {
             rank.kill("SIGKILL");

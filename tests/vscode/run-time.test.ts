@@ -1,6 +1,7 @@
 /** Steps through the bytecode that Dynamo generated, as VS Code shows it. */
 
 import { at } from "./harness/debug-panes.js";
+import { LATE } from "./harness/late.js";
 import { expect, test } from "./harness/test.js";
 import { launchJson } from "./harness/workspace.js";
 
@@ -34,7 +35,7 @@ test("generated code is stepped as statements, as instructions, and in the Disas
     const line = await editor.lineWith("d.update(");
     await editor.setBreakpoint(line);
     await debug.press("F5");
-    await expect.poll(() => editor.currentLine(), { timeout: 30_000 }).toContain("d.update({'result': graph_out_0[1]})");
+    await expect.poll(() => editor.currentLine(), LATE).toContain("d.update({'result': graph_out_0[1]})");
     const store = at("record", FILE, await workspace.line(FILE, "store_dict"));
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(store));
     // Make room for the variables.

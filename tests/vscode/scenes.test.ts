@@ -74,7 +74,7 @@ test("scene cached-call: a breakpoint stops in the first call and in a cached on
     await expect(async () => {
         await debug.expand("x =");
         await expect(await debug.reveal("variables", "2 =", "[1.0, 1.0")).toBeVisible({ timeout: 3000 });
-    }).toPass({ timeout: 45_000 });
+    }).toPass();
     await shoot("with the values of that call", 4);
     await debug.press("Shift+F5");
     await debug.waitForEnd();

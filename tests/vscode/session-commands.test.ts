@@ -18,7 +18,7 @@ async function expectCommands({ page, quickInput }: Workbench, count: number): P
             const entries = await quickInput.search(`>torch.compile: ${name}`);
             await expect(entries.filter({ hasText: name }), name).toHaveCount(count, { timeout: 3000 });
         }
-    }, "what the palette offers").toPass({ timeout: 60_000 });
+    }, "what the palette offers").toPass();
     await page.keyboard.press("Escape");
 }
 
@@ -35,12 +35,12 @@ test("keys step back and view a tensor; a session's commands disappear when it e
     await expect(async () => {
         await page.keyboard.press("Alt+F10");
         await expect(debug.row("call-stack", "compute", FILE, `${call}:`)).toBeHidden({ timeout: 5000 });
-    }, "Step Back").toPass({ timeout: 30_000 });
+    }, "Step Back").toPass();
     await expect(async () => {
         // The key does nothing before VS Code shows the stop of the step.
         await page.keyboard.press("Control+Alt+v");
         await expect(page.locator(".quick-input-title", { hasText: "View Tensor" })).toBeVisible({ timeout: 5000 });
-    }, "View Tensor").toPass({ timeout: 30_000 });
+    }, "View Tensor").toPass();
     await page.keyboard.press("Escape");
 
     await expectCommands(vscode, 1);

@@ -7,6 +7,7 @@ import { promisify } from "node:util";
 
 import type { Locator, Page } from "@playwright/test";
 
+import { LATE } from "./harness/late.js";
 import { python } from "./harness/python.js";
 import { expect, test } from "./harness/test.js";
 import { launchJson } from "./harness/workspace.js";
@@ -35,7 +36,7 @@ async function colouredLines(of: Locator): Promise<{ colour: string; isStrong: b
     );
 }
 
-async function expectMarked(of: Locator, timeout = 15_000): Promise<void> {
+async function expectMarked(of: Locator, timeout = LATE.timeout): Promise<void> {
     await expect.poll(async () => (await colouredLines(of)).some(({ isStrong }) => isStrong), { timeout }).toBe(true);
 }
 
@@ -68,7 +69,7 @@ test("stages open side by side, and a line's counterparts light up in all of the
         await editor.goToLine(end);
         await editor.goToLine(active);
         await expectMarked(graph, 3000);
-    }, "the operations of the line").toPass({ timeout: 60_000 });
+    }, "the operations of the line").toPass();
     await expectMarked(kernels);
     // An editor that was hidden gets its marks when it is shown again.
     await page.keyboard.press("Control+2");

@@ -1,9 +1,8 @@
 /** Fixes at a stop at a recompile: links above the stopped line, and actions of Ctrl+. there. */
 
+import { LATE } from "./harness/late.js";
 import { expect, test } from "./harness/test.js";
 
-/** The language server starts with the window, and may be slow. */
-const LATE = { timeout: 150_000 };
 const FILE = "sizes.py";
 const PROGRAM = `import torch
 

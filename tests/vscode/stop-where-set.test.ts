@@ -1,6 +1,7 @@
 /** If an attribute caused a recompile, one click makes the program stop where the attribute is set. */
 
 import { at } from "./harness/debug-panes.js";
+import { LATE } from "./harness/late.js";
 import { expect, test } from "./harness/test.js";
 
 const FILE = "adapters.py";
@@ -37,12 +38,12 @@ test("a finding of a recompile sets a breakpoint where the attribute changes, an
 
     await compiles.show("Findings");
     const finding = compiles.row("Findings", "self.active");
-    await expect(finding).toBeVisible({ timeout: 150_000 });
+    await expect(finding).toBeVisible(LATE);
     const click = finding.getByRole("button", { name: "Stop at Assignment" });
     await expect(async () => {
         await finding.hover();
         await expect(click, "the record says where it is set").toBeVisible({ timeout: 1000 });
-    }).toPass({ timeout: 150_000 });
+    }).toPass();
     await picture("stop-where-set");
     await click.click();
 

@@ -5,13 +5,12 @@ import { join } from "node:path";
 
 import { at } from "./harness/debug-panes.js";
 import { Gestures } from "./harness/gestures.js";
+import { LATE } from "./harness/late.js";
 import { GATED } from "./harness/programs.js";
 import { test } from "./harness/newcomer.js";
 import { repository } from "./harness/places.js";
 import { expect } from "./harness/test.js";
 import type { Workbench } from "./harness/workbench.js";
-
-const LATE = { timeout: 150_000 };
 
 test.use({ profile: "empty", settings: {} });
 
@@ -52,7 +51,9 @@ test("the values after a graph break", async ({ gestures, vscode, workspace, pic
     await gestures.do("click left of the line", () => vscode.editor.clickBreakpoint(8));
     await gestures.do("F5", () => vscode.startDebugging());
     await vscode.debug.waitForStop(/broken.py 8:/);
-    await pictures("after-break", await vscode.debug.reveal("variables", "y ="));
+    const value = await vscode.debug.reveal("variables", "y =");
+    await expect(value).toContainText("f32[4]");
+    await pictures("after-break", value);
 });
 
 test("a condition; a logpoint and its plot", async ({ gestures, vscode, workspace, pictures }) => {

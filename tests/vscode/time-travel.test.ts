@@ -14,12 +14,12 @@ async function choose({ page }: Workbench, row: () => Promise<Locator>, name: st
     await expect(async () => {
         await (await row()).click({ button: "right" });
         await expect(entry).toBeVisible({ timeout: 2000 });
-    }, `the menu offers "${name}"`).toPass({ timeout: 20_000 });
+    }, `the menu offers "${name}"`).toPass();
     // A menu ignores clicks just after it has opened.
     await expect(async () => {
         await entry.click({ timeout: 2000 });
         await expect(entry).toBeHidden({ timeout: 2000 });
-    }, `"${name}" is chosen`).toPass({ timeout: 20_000 });
+    }, `"${name}" is chosen`).toPass();
 }
 
 async function press({ debug, page }: Workbench, button: string): Promise<void> {
@@ -34,7 +34,7 @@ async function goBackTo({ compiles, debug }: Workbench, row: string, headline: R
         await (await compiles.reveal("Timeline", row)).click();
         await debug.show();
         await expect(debug.headline()).toHaveText(headline, { timeout: 5000 });
-    }, `a click on ${row} goes there`).toPass({ timeout: 40_000 });
+    }, `a click on ${row} goes there`).toPass();
 }
 
 test("buttons, the timeline and menus of variables go back in a trace", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {

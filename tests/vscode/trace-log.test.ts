@@ -5,12 +5,11 @@ import { copyFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 
+import { LATE } from "./harness/late.js";
 import { python } from "./harness/python.js";
 import { expect, test } from "./harness/test.js";
 
 const FILE = "graph_break.py";
-/** The server starts with the window, and may be slow. */
-const LATE = { timeout: 150_000 };
 
 test("a trace log that was made in another folder marks the lines of this one", async ({ vscode, workspace }, info) => {
     const { page } = vscode;

@@ -14,12 +14,12 @@ async function setValue({ page }: Workbench, row: () => Promise<Locator>, value:
     await expect(async () => {
         await (await row()).click({ button: "right" });
         await expect(entry).toBeVisible({ timeout: 2000 });
-    }, "its menu opens").toPass({ timeout: 20_000 });
+    }, "its menu opens").toPass();
     // A menu ignores clicks just after it has opened.
     await expect(async () => {
         await entry.click({ timeout: 2000 });
         await expect(entry).toBeHidden({ timeout: 2000 });
-    }, "it is chosen").toPass({ timeout: 20_000 });
+    }, "it is chosen").toPass();
     const input = page.locator(".debug-variables .monaco-inputbox input:visible");
     await input.fill(value);
     await input.press("Enter");

@@ -113,7 +113,7 @@ export class DebugPanes {
         await expect(async () => {
             await row.click({ button: "right" });
             await expect(entries.filter({ hasText: "Copy Value" })).toBeVisible({ timeout: 2000 });
-        }, `the menu of ${text} opens`).toPass({ timeout: 20_000 });
+        }, `the menu of ${text} opens`).toPass();
         const texts = await entries.allInnerTexts();
         await this.page.keyboard.press("Escape");
         return texts;
@@ -131,7 +131,7 @@ export class DebugPanes {
                 const later = await this.reveal("variables", text);
                 await expect(later, "it stays so").toHaveAttribute("aria-expanded", String(open), { timeout: 1000 });
             }
-        }, `${text} ${open ? "opens" : "closes"}`).toPass({ timeout: 20_000 });
+        }, `${text} ${open ? "opens" : "closes"}`).toPass();
     }
 
     /** Expands or collapses a pane of the Run and Debug view by its title. */

@@ -21,7 +21,7 @@ export class Editor {
             await this.page.keyboard.press("Escape");
             await this.page.keyboard.press("Control+Space");
             await expect(suggestions.filter({ hasText: text }).first()).toBeVisible({ timeout: 3000 });
-        }, `${text} is suggested`).toPass({ timeout: 90_000 });
+        }, `${text} is suggested`).toPass();
         return suggestions;
     }
 
@@ -89,7 +89,7 @@ export class Editor {
         await expect(async () => {
             await this.quickInput.goToLine(line);
             await expect(current).toHaveText([String(line)], { timeout: 5000 });
-        }, `the cursor is at line ${line}`).toPass({ timeout: 60_000 });
+        }, `the cursor is at line ${line}`).toPass();
     }
 
     /** Sets a breakpoint by its key, which cannot miss the line if a link over a function appears. */
@@ -118,7 +118,7 @@ export class Editor {
             await this.page.mouse.move(spot.x, spot.y + 100);
             await this.page.mouse.move(spot.x, spot.y, { steps: 4 });
             await expect(hover).toBeVisible({ timeout: 3000 });
-        }, `the debug hover of ${word} opens`).toPass({ timeout: 20_000 });
+        }, `the debug hover of ${word} opens`).toPass();
         return hover;
     }
 

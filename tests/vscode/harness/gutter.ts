@@ -30,7 +30,7 @@ export class Gutter {
             const shown = await this.area().locator(".margin-view-overlays .line-numbers").allInnerTexts();
             const expected = [...before.filter((other) => shown.includes(String(other))), line];
             expect(await this.breakpointLines()).toEqual(expected.sort((one, other) => one - other));
-        }, `a click sets a breakpoint at line ${line}`).toPass({ timeout: 30_000 });
+        }, `a click sets a breakpoint at line ${line}`).toPass();
     }
 
     /** Presses F9 at the cursor's line until the breakpoint's glyph appears: keys before the focus are lost. */
@@ -41,7 +41,7 @@ export class Gutter {
                 await this.page.keyboard.press("F9");
             }
             await expect.poll(() => this.breakpointLines(), { timeout: 5000, intervals: [50] }).toContain(line);
-        }, `F9 sets a breakpoint at line ${line}`).toPass({ timeout: 60_000 });
+        }, `F9 sets a breakpoint at line ${line}`).toPass();
     }
 
     /** The lines that show a breakpoint in the gutter. */
@@ -71,7 +71,7 @@ export class Gutter {
             await entry.hover({ timeout: 2000 });
             await entry.click({ delay: 200, timeout: 2000 });
             await expect(box).toBeVisible({ timeout: 2000 });
-        }, "the box that edits a breakpoint opens").toPass({ timeout: 30_000 });
+        }, "the box that edits a breakpoint opens").toPass();
         const [kinds, modes] = [box.locator("select").nth(0), box.locator("select").nth(1)];
         if (kind === "Mode") {
             await modes.selectOption({ label: value });

@@ -76,7 +76,7 @@ export class QuickInput {
                 await expect(this.entries.first(), `the quick input offers ${offered}`).toContainText(offered, { timeout: 5000 });
             }
             await this.input.press("Enter", { timeout: 3000 });
-        }, `the quick input takes ${text}`).toPass({ timeout: 45_000 });
+        }, `the quick input takes ${text}`).toPass();
     }
 
     private get input(): Locator {

@@ -28,7 +28,7 @@ export async function scrollTo(row: Locator, list: Locator, what: string): Promi
             }
             expect(distance, "nothing lies over the row").toBe(0);
         }).toPass({ timeout: 3000, intervals: [100] });
-    }, `the row ${what}`).toPass({ timeout: 30_000 });
+    }, `the row ${what}`).toPass();
     return row;
 }
 

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { CodeServer } from "./code-server.js";
 import { run } from "./commands.js";
+import { serverLog, sessionLog } from "./logs.js";
 
 const START_MILLISECONDS = 60_000;
 /** On a very busy machine, code-server may end with "timed out", because its parts wait for each other too long. */
@@ -71,6 +72,8 @@ export class Server {
         readonly port: number,
         private readonly group: number,
         private readonly ended: Promise<void>,
+        /** The folder of its profile and logs. */
+        readonly folder: string,
         /** The server's environment variables, in addition to those of this process. */
         readonly environment: NodeJS.ProcessEnv,
     ) {}
@@ -91,7 +94,7 @@ export class Server {
         await writeFile(join(folder, "user/Machine/settings.json"), JSON.stringify(options.settings, null, 2));
         const profile = ["--user-data-dir", join(folder, "user"), "--extensions-dir", join(folder, "extensions")];
         const env = environment(folder);
-        const logFile = join(folder, "server.log");
+        const logFile = serverLog(folder);
         const installs = options.extensions.flatMap((vsix) => ["--install-extension", vsix]);
         await run(installation.node, [installation.entry, ...profile, ...installs], { env, logFile });
         for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
@@ -110,7 +113,7 @@ export class Server {
         const flags = ["--auth", "none", "--bind-addr", `127.0.0.1:${ownPort}`, "--disable-telemetry"];
         flags.push("--disable-update-check", "--disable-getting-started-override", "--disable-workspace-trust");
         const child = spawn(installation.node, [installation.entry, ...flags, ...profile], {
-            env: { ...process.env, ...environment(folder) },
+            env: { ...process.env, ...environment(folder), DYNAMO_DAP_LOG: sessionLog(folder) },
             stdio: ["ignore", log, log],
             detached: true,
         });
@@ -118,7 +121,7 @@ export class Server {
         if (child.pid === undefined) {
             throw new Error(`${installation.node} cannot be run`);
         }
-        return new Server(ownPort, child.pid, ended, environment(folder));
+        return new Server(ownPort, child.pid, ended, folder, environment(folder));
     }
 
     /** Stops the server and every process of its group: extension hosts, debug adapters, terminals. */

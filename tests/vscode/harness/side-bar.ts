@@ -9,5 +9,5 @@ export async function openSideBar(page: Page, tab: RegExp, content: Locator): Pr
             await page.locator(".activitybar").getByRole("tab", { name: tab }).click();
         }
         await expect(content).toBeVisible({ timeout: 3000 });
-    }, `the side bar ${tab.source} opens`).toPass({ timeout: 30_000 });
+    }, `the side bar ${tab.source} opens`).toPass();
 }

@@ -1,10 +1,14 @@
 /**
- * Prints one line for each failed test at the end of the run, in the format of pytest. If only the end of a long log is
- * kept, these lines show which tests failed, and why.
+ * Prints one line for each failed test at the end of the run, and where its screenshot and logs are, in the format of
+ * tests/failures.py. If only the end of a long log is kept, these lines show which tests failed, and why.
  */
 
 import type { Reporter, TestCase, TestResult } from "@playwright/test/reporter";
-import { basename } from "node:path";
+import { basename, join } from "node:path";
+
+import { output } from "./places.js";
+
+const LISTED = 15;
 
 export default class SummaryReporter implements Reporter {
     private readonly failures = new Map<string, string>();
@@ -19,8 +23,14 @@ export default class SummaryReporter implements Reporter {
     }
 
     onEnd(): void {
-        for (const [name, why] of this.failures) {
+        for (const [name, why] of [...this.failures].slice(0, LISTED)) {
             console.log(`FAILED ${name} - ${why}`);
+        }
+        if (this.failures.size > LISTED) {
+            console.log(`... and ${this.failures.size - LISTED} more`);
+        }
+        if (this.failures.size > 0) {
+            console.log(`KEPT screenshots and logs of what failed: ${join(output, "failures")}`);
         }
     }
 
@@ -33,5 +43,5 @@ function reason(result: TestResult): string {
     const message = result.error?.message ?? result.status;
     // eslint-disable-next-line no-control-regex
     const lines = message.replace(/\u001b\[[0-9;]*m/g, "").split("\n").map((line) => line.trim()).filter(Boolean);
-    return lines.slice(0, 3).join(" ").slice(0, 300);
+    return lines.slice(0, 3).join(" ").slice(0, 200);
 }

@@ -13,7 +13,7 @@ export async function view(vscode: Workbench, name: string): Promise<FrameLocato
         await row.hover();
         await row.getByRole("button", { name: "View Tensor" }).click({ timeout: 2000 });
         await expect(page.locator(".tab.active", { hasText: name })).toBeVisible({ timeout: 3000 });
-    }, `the page of ${name} opens`).toPass({ timeout: 30_000 });
+    }, `the page of ${name} opens`).toPass();
     return tensorPage(vscode);
 }
 

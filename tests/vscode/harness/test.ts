@@ -1,7 +1,7 @@
 /**
  * The test function of the end-to-end tests. One VS Code and one browser run for all tests. Each test gets a copy of
  * the fixtures in a new folder, for which VS Code remembers no editors, breakpoints or watches of other tests. A
- * failing test leaves a screenshot.
+ * failing test leaves a screenshot, and the logs of VS Code, its extensions and the debug sessions.
  */
 
 import { expect, test as base, type Page, type TestInfo } from "@playwright/test";
@@ -13,6 +13,7 @@ import { chromium, CHROMIUM_ARGUMENTS } from "./chromium.js";
 import { codeServer, OLDEST, type VSCodeVersion } from "./code-server.js";
 import { packagedExtension, packageOther } from "./extension.js";
 import { forkingPython } from "./forking-python.js";
+import { clearSessionLog, copyLogs } from "./logs.js";
 import { cache, output, runs } from "./places.js";
 import { makesScenes, Server, theme, type Profile } from "./server.js";
 import { Workbench } from "./workbench.js";
@@ -93,10 +94,12 @@ export const test = base.extend<PerTest, PerWorker>({
     },
     vscode: async ({ window, server, workspace }, use, info) => {
         const workbench = new Workbench(window);
+        await clearSessionLog(server.folder);
         await workbench.open(server.address(workspace.folder));
         await use(workbench);
         if (info.status !== info.expectedStatus) {
             await keepScreenshot(window, info);
+            await copyLogs(server.folder, info.outputPath("logs"));
         }
         // Leaving the window ends its debug sessions.
         await window.goto("about:blank");

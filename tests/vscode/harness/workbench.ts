@@ -56,7 +56,7 @@ export class Workbench {
             await this.quickInput.openFile(path);
             const tab = this.page.locator(".tab.active", { hasText: name });
             await expect(tab, `${path} opens`).toBeVisible({ timeout: 3000 });
-        }).toPass({ timeout: 30_000 });
+        }).toPass();
         await expect(this.editor.area.locator(".view-line").first()).toBeVisible();
     }
 
@@ -75,8 +75,10 @@ export class Workbench {
             if (!(await this.debug.hasStarted())) {
                 await this.page.keyboard.press("F5");
             }
+            // A second F5 while VS Code is still starting would be one too many.
+            // eslint-disable-next-line no-restricted-syntax
             await expect.poll(async () => (await this.debug.hasStarted()) || dialog.isVisible(), { timeout: 25_000 }).toBe(true);
-        }, "debugging starts").toPass({ timeout: 80_000 });
+        }, "debugging starts").toPass();
     }
 
     /** Waits for a dialog and returns it. */
