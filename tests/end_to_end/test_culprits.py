@@ -10,13 +10,19 @@ from tests.client import Session
 from tests.client.environments import need_inductor
 from tests.end_to_end.culprits import CORRECT, WRONG, correct_programs, culprits, scores, stops_in
 
-pytestmark = pytest.mark.long
+
+def test_the_logarithm_of_a_negative_number_is_the_first_stop(session: Session) -> None:
+    """One of the programs below, without Inductor."""
+    (reported,) = stops_in(session, "forward.py", "log_of_negative")
+    assert (reported.line, reported.kind) == culprits("forward.py")["log_of_negative"]
+
 
 PAGE = Path(__file__).parents[2] / "docs" / "nan-score.md"
 OF_CALLERS = {"data_with_nan", "later_data_with_nan", "optimizer_in_a_step"}
 """The thread is in a traced function, and the text names the line that calls it."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("program", WRONG)
 def test_the_first_stop_names_line_and_kind(session: Session, program: str) -> None:
@@ -36,6 +42,7 @@ def test_the_first_stop_names_line_and_kind(session: Session, program: str) -> N
     assert program == "backward.py" or any(" in forward of self.layers.1: " in each.text for each in reported)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_correct_programs_do_not_stop(session: Session) -> None:
     """They have intended NaN and Inf: in masks, markers, padding and buffers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +12,7 @@ from tests.client import Fixture, Session, Stop
 from tests.client.environments import need_inductor
 from tests.end_to_end.verdicts import CORRECT_CALLS, FOLDER, WRONG, marked_lines
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 _WHERE = re.compile(r"^Where: (?:returned at )?(.*?):(\d+)\b", re.MULTILINE)
 RAISES = {"raising_graph"}
@@ -47,6 +48,28 @@ def stops_in(session: Session, program: str) -> list[Reported]:
         session.resume(thread_id=stop.thread_id)
 
 
+DOUBLED = """
+import torch
+
+def doubled(graph, inputs):
+    return lambda *given: tuple(each * 2 for each in graph(*given))
+
+@torch.compile(backend=doubled)
+def scale(x):
+    return x * 3  #@wrong
+
+scale(torch.ones(4))
+"""
+
+
+def test_a_wrong_program_stops_at_its_line(session: Session, tmp_path: Path) -> None:
+    program = Fixture(tmp_path / "program.py")
+    program.path.write_text(DOUBLED, encoding="utf-8")
+    (reported,) = stops_in(session, str(program.path))
+    assert (reported.function, reported.line) == ("scale", program.line("wrong"))
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("program", WRONG)
 def test_each_wrong_program_stops_at_its_line(session: Session, program: str) -> None:
     """A stop names the line that ``compare`` names, also in later calls, in bodies and in backward passes."""
@@ -60,6 +83,7 @@ def test_each_wrong_program_stops_at_its_line(session: Session, program: str) ->
     assert [each for each in unmarked if marks.get(each.function, 0) is not None] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", CORRECT_CALLS)
 def test_correct_programs_do_not_stop(session: Session, program: str) -> None:
     need_inductor("functions that round otherwise")

