@@ -553,15 +553,26 @@ for flag in (False, True, False):
 """
 
 
+ENTRY = "graph of the cache entry"
+"""A child of the scope *Graph*."""
+
+
 def test_a_compile_that_is_not_valid_for_a_call_is_reported(session: Session, tmp_path: Path) -> None:
     """The replay's value differs from the program's: it is refused, and the console names the unguarded value."""
     program = program_of(STALE, tmp_path)
     session.launch(program, "last")
-    session.wait_for_stop("breakpoint", at="last")
+    stop = session.wait_for_stop("breakpoint", at="last")
     assert "not valid" not in session.output("important")
+    assert ENTRY not in stop.frame["Graph"].texts()
     stop = session.continue_to_stop(at="last")
     session.wait_for_output("self.flag was False when it was compiled and is True now", "important")
     assert "not valid for it" in stop.frame.refusal("y.sum().item()")
+    graph = stop.frame["Graph"]
+    assert "y * 3" in "".join(graph.texts().values()), "what this call traces"
+    assert "self.flag was False" in graph.texts()[ENTRY]
+    (operation,) = graph[ENTRY].texts().values()
+    assert "add" in operation
+    assert f"line {program.line('last') - 3}" in operation
     stop = session.continue_to_stop(at="last")
     assert stop.frame.evaluate("y.sum().item()").text == "2.0"
     assert session.finish() == 0

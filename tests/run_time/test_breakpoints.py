@@ -12,8 +12,10 @@ import torch
 
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans
+from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.generated.frames import listing_source
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import has_marker
+from dynamo_dap.debuggee.wrapping import patches
 from dynamo_dap.protocol.requests.contract import LISTING_FORMS
 from dynamo_dap.protocol.wire.types import FunctionBreakpoint, InstructionBreakpoint, SourceBreakpoint
 from tests.client.timeline import DEADLINE
@@ -416,3 +418,24 @@ def test_the_programs_own_use_of_torchs_debugger_continues_working(monkeypatch: 
         assert record.seen == [], "torch's debugger asked to be told instead of us"
         function(*replay_arguments())
     assert len(record.seen) == 1
+
+
+def test_a_failing_handler_switches_stops_in_generated_code_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    handled: list[int] = []
+    lines: list[str] = []
+
+    def fails(*_: object) -> None:
+        handled.append(1)
+        raise RuntimeError("of a handler")
+
+    monkeypatch.setattr(RunTimeEngine, "on_instruction", fails)
+    monkeypatch.setattr(patches, "reporters", [lines.append])
+    function = compiled(programs.replay)
+    results = []
+    with debugging(Recorder()) as host:
+        _set_lines(host, "append")
+        for _ in range(3):
+            results.append(str(function(*replay_arguments())))
+    assert len(set(results)) == 1
+    assert (len(handled), len(lines)) == (1, 1)
+    assert "switched off stops in generated code" in lines[0]

@@ -5,6 +5,7 @@ Runs on the tracing thread. Another thread may read the text of a document.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.graphs.graph import (
@@ -16,7 +17,9 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import (
     user_places,
 )
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node
+from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, Operation, operation_text
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.values.families import View
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, example_text, graph_text, result_text
@@ -43,11 +46,36 @@ def user_location(node: Node) -> Location | None:
 
 
 def graph_children(frame: TracedFrame, view: View) -> Children:
-    """Return the nodes as children; inside a higher-order operator's body, the graphs around it come first."""
+    """Return the nodes as children. Before them come the graphs around a higher-order operator's body.
+
+    If this is a replay that differs from the call's cache entry, the entry's graph comes before the nodes, too.
+    """
     graphs = frame.graphs()
     inner, outer = graphs[0], graphs[1:]
     around = [_graph_variable(graph, depth, view) for depth, graph in enumerate(outer, start=1)]
+    around += _entry_variable(graphs[-1])
     return in_pages(len(nodes_of(inner)), _page(inner, view), before=lambda: around)
+
+
+def _entry_variable(graph: Graph) -> Iterator[Variable]:
+    """Yield the graph that the program runs, if the replay of a cached call differs from its cache entry."""
+    call = replayed_call()
+    problem = None if call is None else PATHS.why_not_valid(call, graph)
+    if problem is None:
+        return
+
+    def page(start: int, stop: int) -> list[Variable]:
+        return [_operation_variable(at, problem.operations[at]) for at in range(start, min(stop, count))]
+
+    count = len(problem.operations)
+    text = f"the program runs this graph (operations: {count}), since {problem.difference}"
+    yield Variable("graph of the cache entry", Value(text, children=in_pages(count, page), kind="virtual"))
+
+
+def _operation_variable(position: int, operation: Operation) -> Variable:
+    place = operation.place
+    location = None if place is None else Location(place.path, place.line)
+    return Variable(f"operation {position}", Value(operation_text(operation), location=location), declaration=location)
 
 
 def _page(graph: Graph, view: View) -> Any:

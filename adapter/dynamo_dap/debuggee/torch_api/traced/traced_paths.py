@@ -85,19 +85,29 @@ class NotValid:
     """The replay's nodes from that operation on, whose values the program does not compute."""
     has_stale_tensor: bool = False
     """Whether the two operations differ in a constant tensor of the graph."""
+    operations: Sequence[Operation] = ()
+    """All operations of the compile."""
 
     @property
     def text(self) -> str:
         """The reason as the end of a sentence."""
+        return f"this call hit a cache entry that is not valid for it: {self.difference}. No guard checks this"
+
+    @property
+    def difference(self) -> str:
+        """What differs between the compile and this call."""
         parts = [f"{name} was {before!r} when it was compiled and is {now!r} now" for name, before, now in self.changed]
         if not parts and self.has_stale_tensor:
-            parts.append(f"{_described(self.replayed)} uses a constant tensor that the program has since replaced")
+            parts.append(f"{operation_text(self.replayed)} uses a constant tensor that the program has since replaced")
         elif not parts:
-            parts.append(f"the compile ran {_described(self.compiled)}, this call reaches {_described(self.replayed)}")
-        return f"this call hit a cache entry that is not valid for it: {'; '.join(parts)}. No guard checks this"
+            parts.append(
+                f"the compile ran {operation_text(self.compiled)}, this call reaches {operation_text(self.replayed)}"
+            )
+        return "; ".join(parts)
 
 
-def _described(operation: Operation | None) -> str:
+def operation_text(operation: Operation | None) -> str:
+    """Return an operation with its constants and its line: ``mul with 3 (line 12)``."""
     if operation is None:
         return "no further operation"
     constants = [repr(each) for each in operation.operands if is_exactly(each, _PLAIN) and each is not None]
@@ -154,12 +164,12 @@ class TracedPaths:
         if position is None and graph is not None:
             stale = position = _first_stale(path.attributes, graph, [node for node, _ in replayed])
         if position is None:
-            return NotValid(changed, None, None, None) if changed else None
+            return NotValid(changed, None, None, None, operations=path.operations) if changed else None
         compiled = path.operations[position] if position < len(path.operations) else None
         node, operation = replayed[position] if position < len(replayed) else (None, None)
         nodes = [] if graph is None else list(graph.nodes)
         unproven = frozenset(nodes[nodes.index(node) :] if node is not None else ())
-        return NotValid(changed, position, compiled, operation, unproven, stale is not None)
+        return NotValid(changed, position, compiled, operation, unproven, stale is not None, path.operations)
 
     def why_trace_not_valid(self, call: CachedCall, trace: CompleteTrace) -> NotValid | None:
         """Return why the cache entry that ``call`` hit is not valid for the call, according to a finished replay."""
