@@ -26,7 +26,7 @@ def bill_of_materials(root: Path, wheel: Path, when: dt.datetime) -> dict[str, A
         metadata = email.parser.Parser().parsestr(archive.read(name).decode())
     version = metadata["Version"]
     reference = f"pkg:pypi/dynamo-dap@{version}"
-    bundled = [*_npm_packages(root / "vscode-extension"), *_scripts_of_pages(root)]
+    bundled = _npm_packages(root / "vscode-extension")
     required = _requirements(metadata.get_all("Requires-Dist") or [])
     components = [*bundled, *required]
     names = [component["bom-ref"] for component in components]
@@ -68,17 +68,6 @@ def _npm_packages(extension: Path) -> list[dict[str, Any]]:
         purl = f"pkg:npm/{name.replace('@', '%40')}@{entry['version']}"
         packages.append(_component(name, entry["version"], entry.get("license"), purl))
     return packages
-
-
-def _scripts_of_pages(root: Path) -> list[dict[str, Any]]:
-    """Return the scripts that the report's page carries, by the file that has their licences."""
-    text = (root / "adapter/dynamo_dap/records/page/LICENSES.txt").read_text(encoding="utf-8")
-    named = re.findall(r"is (\S+) (\d+\.\d+\.\d+)", text.splitlines()[0])
-    scripts = []
-    for title, version in named:
-        name = title.lower()
-        scripts.append(_component(name, version, "MIT", f"pkg:npm/{name}@{version}"))
-    return scripts
 
 
 def _requirements(required: list[str]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Writes the report as one self-contained page: advice, timeline, callers, and each compile.
 
-The page loads nothing: it contains the chart library and our own script, and no other script may run. Every text of
+The page loads nothing: it contains our own script, and no other script may run. Every text of
 the record is escaped. The module reads the user's sources and the files in ``page/``, and has no side effects.
 """
 
@@ -45,7 +45,6 @@ def html_report(
     page that ``reloads`` does so until another page replaces it.
     """
     program = " ".join(record.started.program) if record.started else "?"
-    scripts = [page_file("records", name) for name in ("chart.min.js", "chart-zoom.min.js", "page.js")]
     body = itertools.chain(
         [f"<p class='note part'>{escape(part)}</p>"] if part else [],
         _head(record, program, {"All ranks": "#ranks"} if ranks else {}, links),
@@ -63,7 +62,7 @@ def html_report(
         [] if links else [_HOW_TO_TRACE],
     )
     title = f"{program}: torch.compile"
-    return html_shell(title, page_file("records", "page.css"), body, scripts, reloads=reloads)
+    return html_shell(title, page_file("records", "page.css"), body, [page_file("records", "page.js")], reloads=reloads)
 
 
 # -- head ----------------------------------------------------------------------------------------------------------
@@ -163,7 +162,7 @@ def _timeline(record: Record) -> Iterator[str]:
     if not compiles:
         yield "<p>No compile was finished.</p>"
         return
-    yield "<div class='chart'><canvas id='timeline' role='img' aria-label='Timeline of the compiles'></canvas></div>"
+    yield "<div class='chart' id='timeline' role='group' aria-label='Timeline of the compiles'></div>"
     reported = "Drag over the chart to zoom in, or turn the wheel with Ctrl; click a bar to go to its compile."
     order = "Stages are drawn one after the other: torch reports how long each took, not when it ran."
     yield f"<p class='note'>{reported} {order} <button id='forget' type='button' hidden>Show all of it</button></p>"
