@@ -6,9 +6,10 @@ import contextlib
 from typing import Any
 
 import torch
+from torch._dynamo.symbolic_convert import TensorifyState
 from torch._dynamo.variables import builder
 
-from dynamo_dap.debuggee.history.changed_traces import SizeChange, sizes_changed
+from dynamo_dap.debuggee.history.changed_traces import SizeChange, _containers, sizes_changed
 
 _CHANGE = SizeChange("L['x']", 0, is_symbol=True)
 
@@ -36,6 +37,12 @@ def test_a_change_lasts_until_its_own_end() -> None:
         first.close()
         assert _symbols_in_graph() == 1
     assert _symbols_in_graph() == 0
+
+
+def test_numbers_that_must_be_constants_are_kept_apart() -> None:
+    """Otherwise a what-if would make numbers of the program's own trace constants."""
+    kept = TensorifyState.force_specializations
+    assert any(each is kept for each in _containers())
 
 
 def _symbols_in_graph() -> int:

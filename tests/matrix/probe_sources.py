@@ -29,6 +29,8 @@ from dynamo_dap.debuggee.torch_api import features, objects
 
 _COMPILED = "torch._C"
 _NATIVE_SOURCES = "torch/csrc"
+_OF_EARLIER_VERSIONS = {"torch._dynamo.guards:CLOSURE_VARS"}
+"""Names that are read with ``getattr`` only if their successors are missing."""
 _LIBRARY = re.compile(r"torch/(_C\.|lib/libtorch_python\.)")
 
 
@@ -120,7 +122,12 @@ class _Module:
     name: str
 
 
-_Value = _Class | _Module | Answer
+@dataclass(frozen=True)
+class _Function:
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+
+
+_Value = _Class | _Module | _Function | Answer
 """What a name stands for: an ``Answer`` when no more is known than that it is there, or that it is not."""
 
 
@@ -134,6 +141,18 @@ class Lookup:
 
     def find(self, need: str) -> Answer:
         """Look up ``module:attribute.path``."""
+        value = self._find(need)
+        return value if isinstance(value, Answer) else Answer.FOUND
+
+    def parameters(self, need: str) -> tuple[str, ...] | None:
+        """The names of the parameters that a function takes by position; None when no source shows it."""
+        value = self._find(need)
+        if not isinstance(value, _Function):
+            return None
+        given = value.node.args
+        return tuple(one.arg for one in (*given.posonlyargs, *given.args))
+
+    def _find(self, need: str) -> _Value:
         module, _, path = need.partition(":")
         value: _Value = _Module(module)
         if self._sources.module(module) is None:
@@ -143,9 +162,9 @@ class Lookup:
                 value = self._in_module(value.name, part)
             elif isinstance(value, _Class):
                 value = self._in_class(value, part)
-            elif value is Answer.FOUND:
+            elif value is Answer.FOUND or isinstance(value, _Function):
                 value = self._find_native(part) if module.startswith(_COMPILED) else Answer.UNKNOWN
-        return value if isinstance(value, Answer) else Answer.FOUND
+        return value
 
     def _find_native(self, name: str) -> Answer:
         return Answer.FOUND if f'"{name}"' in self._sources.native_names() else Answer.UNKNOWN
@@ -181,7 +200,7 @@ class Lookup:
             case ast.ClassDef(name=bound) if bound == name:
                 return _Class(module, statement)
             case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) if bound == name:
-                return Answer.FOUND
+                return _Function(statement)
             case ast.ImportFrom():
                 return self._imported(statement, module, name)
             case ast.Import(names=names):
@@ -299,6 +318,13 @@ def needs() -> dict[str, list[str]]:
     return features.needs()
 
 
+def differing_signatures(lookup: Lookup) -> dict[str, tuple[str, ...]]:
+    """The functions whose first parameters are not those that hooks rely on, with the parameters that they have."""
+    wanted = {need: names for need, names in features.signatures().items() if need in needs()}
+    found = {need: lookup.parameters(need) for need in wanted}
+    return {need: own for need, own in found.items() if own is not None and own[: len(wanted[need])] != wanted[need]}
+
+
 def attributes() -> dict[str, list[str]]:
     """The attributes of torch's objects that are read, by the classes in ``objects``."""
     found: dict[str, list[str]] = {}
@@ -320,7 +346,7 @@ def lookups() -> dict[str, list[str]]:
             for name in _targets(one)
         }
         for scope in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)):
-            for need in _names_read(scope, constants):
+            for need in set(_names_read(scope, constants)) - _OF_EARLIER_VERSIONS:
                 users = found.setdefault(need, [])
                 if path.stem not in users:
                     users.append(path.stem)
@@ -340,6 +366,12 @@ def _names_read(scope: ast.FunctionDef, constants: dict[str, object]) -> Iterato
             module = known or _module_of(one.value, constants)
             if module is not None:
                 yield f"{module}:{one.attr}"
+        match one:
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
+                known = modules.get(owner.id) if isinstance(owner, ast.Name) else None
+                module = known or _module_of(owner, constants)
+                if module is not None:
+                    yield f"{module}:{name}"
 
 
 def _module_of(value: ast.expr | None, constants: dict[str, object]) -> str | None:
@@ -372,7 +404,10 @@ def main() -> int:
             print(f"no {need.replace(':', '.')}: {', '.join(names)}{end}")
         elif answers[need] is Answer.UNKNOWN:
             print(f"these files do not tell whether there is {need.replace(':', '.')} ({', '.join(names)})")
-    missing = sum(answer is Answer.MISSING for answer in answers.values())
+    changed = differing_signatures(lookup)
+    for need, taken in changed.items():
+        print(f"{need.replace(':', '.')} takes {', '.join(taken)}: {', '.join(features_off[need])} is off")
+    missing = len(changed) + sum(answer is Answer.MISSING for answer in answers.values())
     print(f"{len(answers)} names looked up, {missing} missing")
     return int(missing > 0)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.debuggee.torch_api import objects
-from tests.matrix.probe_sources import Answer, Lookup, Sources, attributes, lookups, needs
+from dynamo_dap.debuggee.torch_api import features, objects
+from tests.matrix.probe_sources import Answer, Lookup, Sources, attributes, differing_signatures, lookups, needs
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,29 @@ def test_every_name_that_its_files_have_no_more_is_reported(installed: Path) -> 
                     not_reported.append(need)
     assert not not_reported
     assert tried > 100
+
+
+def test_signatures_are_those_that_hooks_rely_on(installed: Path) -> None:
+    lookup = Lookup(Sources(installed))
+    assert differing_signatures(lookup) == {}
+    assert {need for need in features.signatures() if lookup.parameters(need) is None} == set()
+    assert len(features.signatures()) >= 8
+
+
+def test_a_changed_signature_is_reported_from_the_files_and_when_it_runs(installed: Path) -> None:
+    need = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.starts_line"
+    file = "torch/_dynamo/symbolic_convert.py"
+    changed = (Sources(installed).text(file) or "").replace("def starts_line(self, ", "def starts_line(self, thread, ")
+    assert differing_signatures(Lookup(Sources(installed, {file: changed}))) == {need: ("self", "thread", "lineno")}
+    right = features.Feature("a feature", need, signatures={need: ("self", "lineno")})
+    wrong = features.Feature("a feature", need, signatures={need: ("self", "thread")})
+    try:
+        assert right.problem is None
+        assert wrong.problem is not None
+        assert "with other arguments" in wrong.problem
+    finally:
+        features._features.remove(right)
+        features._features.remove(wrong)
 
 
 def test_a_wheel_is_probed_as_it_is(installed: Path, tmp_path: Path) -> None:

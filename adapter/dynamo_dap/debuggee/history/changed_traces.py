@@ -40,7 +40,11 @@ _SIZES = "torch._dynamo.variables.builder:_automatic_dynamic"
 _STORE_CELL = "torch._dynamo.side_effects:SideEffects.store_cell"
 
 CHANGING = Feature("changing a held trace", _COMPILE_FRAME, _FUNCTION_MODES, _FUNCTION, _STORE_CELL)
-SIZES = Feature("static sizes instead of symbols, and symbols instead of static ones", _SIZES, _DYNAMIC)
+SIZES = Feature(
+    "static sizes instead of symbols, and symbols instead of static ones",
+    *(_SIZES, _DYNAMIC),
+    signatures={_SIZES: ("e", "tx", "source")},
+)
 SYMBOLS = Feature("a symbol instead of a number", _BUILDER, _SYMBOL, _SOURCE, _DYNAMIC)
 
 NEW_SYMBOL = "dynamic"
@@ -124,8 +128,8 @@ def _containers() -> list[object]:
     created = sys.modules.get("torch._dynamo.graph_bytecode_inputs")
     names = ("index_to_bytecode_constructor", "index_to_external_object_weakref", "keep_alive")
     containers = [getattr(created, name, None) for name in names]
-    tensorify = sys.modules.get("torch._dynamo.utils")
-    containers.append(getattr(getattr(tensorify, "TensorifyState", None), "force_specializations", None))
+    tensorify = getattr(sys.modules.get("torch._dynamo.symbolic_convert"), "TensorifyState", None)
+    containers.append(getattr(tensorify, "force_specializations", None))
     return [each for each in containers if each is not None]
 
 

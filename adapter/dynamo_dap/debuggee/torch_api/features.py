@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import sys
 import types
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -20,10 +22,15 @@ class FeatureMissing(Exception):
 class Feature:
     """A visible feature that needs private names of torch."""
 
-    def __init__(self, name: str, *needs: str) -> None:
-        """Take ``name``, for users ("stepping while tracing"); ``needs`` are ``module:attribute.path``."""
+    def __init__(self, name: str, *needs: str, signatures: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """Take ``name``, for users ("stepping while tracing"); ``needs`` are ``module:attribute.path``.
+
+        ``signatures`` are for functions whose hooks take arguments by position: the names of the first parameters.
+        """
         self.name = name
         self._needs = needs
+        self._signatures = signatures or {}
+        assert self._signatures.keys() <= set(needs)
         self._resolved: dict[str, object] | None = None
         self._problem: str | None = None
         _features.append(self)
@@ -67,6 +74,11 @@ class Feature:
             except (ImportError, AttributeError):
                 self._problem = f"torch {_torch_version()} has no {need.replace(':', '.')}: {self.name} is off"
                 return
+        for need, names in self._signatures.items():
+            if not _begins_with(resolved[need], names):
+                called = need.replace(":", ".")
+                self._problem = f"torch {_torch_version()} calls {called} with other arguments: {self.name} is off"
+                return
         self._resolved = resolved
 
 
@@ -87,6 +99,11 @@ def needs() -> dict[str, list[str]]:
     return found
 
 
+def signatures() -> dict[str, tuple[str, ...]]:
+    """Return the names of the first parameters of the functions whose hooks take them by position."""
+    return {need: names for feature in _features for need, names in feature._signatures.items()}
+
+
 def owner_of(need: str) -> tuple[object, str]:
     """Return the module or class that has ``need``, and the attribute's name there."""
     module_name, _, path = need.partition(":")
@@ -103,6 +120,18 @@ def _lookup(need: str) -> object:
     for part in filter(None, path.split(".")):
         value = getattr(value, part)
     return value
+
+
+def _begins_with(function: Any, names: tuple[str, ...]) -> bool:
+    """Return whether the function's first parameters have these names, as far as it says which it has."""
+    try:
+        parameters = list(inspect.signature(inspect.unwrap(function)).parameters.values())
+    except (TypeError, ValueError):
+        return True
+    # The wrapper of other code may take whatever it passes on.
+    known = list(itertools.takewhile(lambda each: each.kind is not inspect.Parameter.VAR_POSITIONAL, parameters))
+    own = tuple(each.name for each in known[: len(names)])
+    return own == (names if len(known) == len(parameters) else names[: len(own)])
 
 
 def _torch_version() -> str:

@@ -63,14 +63,22 @@ ATTEMPTS = Feature("the record of restarted analyses", _TRANSFORM, _RESTART)
 RECOMPILES = Feature("why functions are recompiled", _REASONS)
 REFUSED_RECOMPILES = Feature("calls that set_stance('fail_on_recompile') refuses", _REASONS_OF_STANCE)
 LIMITS = Feature("stopping at the recompile limit", _LIMIT)
-BREAKS = Feature("the record of graph breaks", _LOG_BREAK)
-EXCEPTIONS = Feature("stopping at exceptions of traced code", _EXCEPTION_HANDLER)
+BREAKS = Feature(
+    "the record of graph breaks", _LOG_BREAK, signatures={_LOG_BREAK: ("self", "code_options", "reason", "exc")}
+)
+EXCEPTIONS = Feature(
+    "stopping at exceptions of traced code",
+    _EXCEPTION_HANDLER,
+    signatures={_EXCEPTION_HANDLER: ("self", "raised_exception")},
+)
 FAILURES = Feature("stopping where a trace fails", _CLEANUP)
-GRAPHS = Feature("the record of graphs", _BACKEND)
+GRAPHS = Feature("the record of graphs", _BACKEND, signatures={_BACKEND: ("self", "gm")})
 GUARDS = Feature("the record of guards", _BUILD_GUARDS)
-SKIPS = Feature("the record of skipped functions", _HANDLE_SKIP)
-SPECIALIZATIONS = Feature("which sizes were specialized", _REPLACEMENT)
-GUARD_REQUESTS = Feature("the exception filter Guards", _ADD_GUARD)
+SKIPS = Feature("the record of skipped functions", _HANDLE_SKIP, signatures={_HANDLE_SKIP: ("self", "result", "frame")})
+SPECIALIZATIONS = Feature(
+    "which sizes were specialized", _REPLACEMENT, signatures={_REPLACEMENT: ("self", "a", "tgt", "msg")}
+)
+GUARD_REQUESTS = Feature("the exception filter Guards", _ADD_GUARD, signatures={_ADD_GUARD: ("self", "guard")})
 
 
 @dataclass(eq=False)

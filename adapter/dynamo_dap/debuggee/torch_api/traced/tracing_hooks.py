@@ -23,7 +23,7 @@ _BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
 _STARTS_LINE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.starts_line"
 _STEP = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.step"
 
-LINES = Feature("stopping while Dynamo traces", _BASE, _STARTS_LINE)
+LINES = Feature("stopping while Dynamo traces", _BASE, _STARTS_LINE, signatures={_STARTS_LINE: ("self", "lineno")})
 _CREATE_NODE = "torch._dynamo.output_graph:SubgraphTracer.create_node"
 
 INSTRUCTIONS = Feature("stepping by instruction while Dynamo traces", _BASE, _STEP)
