@@ -417,7 +417,7 @@ def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
     assert "aot_eager (AOTAutograd) right, wrong wrong" in printed.stdout
     assert "first difference: torch.nn.functional.silu at" in printed.stdout
     assert "call 2 of double [1/0]" in printed.stdout, "the first cached call is compared as well"
-    counts = re.fullmatch(r"\d+ calls: (\d+) differ, (\d+) same", printed.stdout.splitlines()[-1])
+    counts = re.fullmatch(r"\d+ of 6 calls: (\d+) differ, (\d+) same", printed.stdout.splitlines()[-1])
     assert counts is not None, printed.stdout
     assert [int(count) for count in counts.groups()] == [
         printed.stdout.count("Differs:"),
