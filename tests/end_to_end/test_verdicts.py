@@ -10,6 +10,8 @@ import pytest
 from tests.client.environments import need_inductor, own_command
 from tests.end_to_end.verdicts import CORRECT_CALLS, WRONG, compared, correct_calls, false_alarms, marked_lines, scores
 
+PAGE = Path(__file__).parents[2] / "docs" / "compare-score.md"
+
 
 def test_wrong_programs_differ_at_their_line_and_stage() -> None:
     """Each injected defect is found, with the line and the stage."""
@@ -17,6 +19,20 @@ def test_wrong_programs_differ_at_their_line_and_stage() -> None:
     assert sum(len(marked_lines(program)) for program in WRONG) >= 122
     assert [each for each in scores() if not each.is_right] == []
     assert compared("defects.py")[0] == 1
+
+
+def test_the_page_has_the_score() -> None:
+    """The table in the docs is the output of the command."""
+    need_inductor("functions with defects in Inductor")
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert rows == [each.row for each in scores()]
+
+
+def test_a_verdict_has_evidence() -> None:
+    """The JSON of each compared call says which runs prove the verdict."""
+    calls = [each for each in compared("defects.py")[1] if each.get("compared", True)]
+    assert len(calls) > 40
+    assert [each["function"] for each in calls if not each.get("evidence")] == []
 
 
 def test_the_row_at_fault_is_never_the_same() -> None:

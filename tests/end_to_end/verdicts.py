@@ -84,6 +84,12 @@ class Score:
         """Whether the verdict, the line and the stage are right."""
         return self.is_different and self.has_line and self.has_stage
 
+    @property
+    def row(self) -> str:
+        """The row of the table in the docs."""
+        answers = ("yes" if one else "no" for one in (self.is_different, self.has_line, self.has_stage))
+        return f"| `{self.name}` | {' | '.join(answers)} |"
+
 
 @cache
 def compared(program: str) -> tuple[int, list[dict[str, Any]]]:
@@ -147,9 +153,7 @@ def main() -> None:
     alarms = [each for program in CORRECT_CALLS for each in false_alarms(program)]
     calls = sum(len(correct_calls(program)) for program in CORRECT_CALLS)
     lines = ["| program | differs | line | stage |", "| --- | --- | --- | --- |"]
-    for each in found:
-        answers = ("yes" if one else "no" for one in (each.is_different, each.has_line, each.has_stage))
-        lines.append(f"| `{each.name}` | {' | '.join(answers)} |")
+    lines += [each.row for each in found]
     lines += ["", f"{sum(each.is_right for each in found)} of {len(found)} wrong programs: line and stage are right."]
     lines.append(f"{len(alarms)} false alarms in {calls} calls of correct programs.")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -327,9 +327,10 @@ def _description(call: GraphCall, cached_call: CachedCall) -> str:
 
 def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> ComparisonBody:
     place = next((each.place for each in (invalid.replayed, invalid.compiled) if each is not None), None)
-    return body_without_graph(
-        call, cached_call, f"Dynamo. {invalid.text[:1].upper()}{invalid.text[1:]}.", stage=DYNAMO, line=place
-    )
+    verdict = f"Dynamo. {invalid.text[:1].upper()}{invalid.text[1:]}."
+    body = body_without_graph(call, cached_call, verdict, stage=DYNAMO, line=place)
+    body.evidence.append("a second trace of the call")
+    return body
 
 
 def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
