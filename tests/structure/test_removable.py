@@ -9,6 +9,8 @@ from tests.structure.sources import adapter_modules
 REMOVABLE = {
     "debuggee.patching": {"debuggee.launch.starting.entry", "debuggee.launch.starting.process_agent"},
     "debuggee.kernel_races": {"debuggee.eager.kernel_programs"},
+    "debuggee.eager.watching": {"debuggee.launch.starting.process_agent"},
+    "debuggee.launch.forecasts": {"debuggee.launch.starting.launch"},
     "debuggee.saved_calls": {"debuggee.launch.starting.launch", "debuggee.launch.starting.process_agent"},
 }
 """The folder of each feature, and the modules that import it: to remove the feature, remove both."""

@@ -159,7 +159,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         import dis
 
         from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
-        from dynamo_dap.debuggee.eager.attribute_watch import AttributeWatch
+        from dynamo_dap.debuggee.eager.watching.attribute_watch import AttributeWatch
         from dynamo_dap.debuggee.generated.engine import RunTimeEngine
         from dynamo_dap.debuggee.launch.runs.cache_report import CountedEntries, facts_of
         from dynamo_dap.debuggee.launch.runs.recording import make_explorer, make_recorder
