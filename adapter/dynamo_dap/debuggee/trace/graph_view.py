@@ -17,7 +17,6 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import (
     user_places,
 )
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node
-from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, Operation, operation_text
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
@@ -59,8 +58,7 @@ def graph_children(frame: TracedFrame, view: View) -> Children:
 
 def _entry_variable(graph: Graph) -> Iterator[Variable]:
     """Yield the graph that the program runs, if the replay of a cached call differs from its cache entry."""
-    call = replayed_call()
-    problem = None if call is None else PATHS.why_not_valid(call, graph)
+    problem = PATHS.why_replay_not_valid(graph)
     if problem is None:
         return
 

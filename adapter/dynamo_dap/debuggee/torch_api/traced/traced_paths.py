@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Output
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened
-from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, CompleteTrace
+from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, CompleteTrace, replayed_call
 from dynamo_dap.debuggee.torch_api.traced.sources import functions_of_sources, user_expression
 from dynamo_dap.debuggee.torch_api.traced.symbols import hint_of, is_symbolic
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, source_name
@@ -170,6 +170,14 @@ class TracedPaths:
         nodes = [] if graph is None else list(graph.nodes)
         unproven = frozenset(nodes[nodes.index(node) :] if node is not None else ())
         return NotValid(changed, position, compiled, operation, unproven, stale is not None, path.operations)
+
+    def why_replay_not_valid(self, graph: Graph) -> NotValid | None:
+        """Return why the replay on this thread, with ``graph`` so far, differs from its cache entry; None if it agrees.
+
+        None as well if no cached call is replayed.
+        """
+        call = replayed_call()
+        return None if call is None else self.why_not_valid(call, graph)
 
     def why_trace_not_valid(self, call: CachedCall, trace: CompleteTrace) -> NotValid | None:
         """Return why the cache entry that ``call`` hit is not valid for the call, according to a finished replay."""
