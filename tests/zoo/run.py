@@ -96,7 +96,7 @@ def _session(program: Path, python: Path, lines: Counter[Line]) -> Iterator[tupl
                         if not answered.verified:
                             reasons[path, line] = answered.message or "not verified"
                         elif answered.line != line:
-                            reasons[path, line] = f"belongs to the statement at line {answered.line}"
+                            reasons[path, line] = f"its breakpoint moves to line {answered.line}"
             yield session, reasons
         finally:
             session.close()
@@ -160,7 +160,8 @@ def page(rows: list[Row], missing: list[str], kept: Mapping[str, str] | None = N
         "`make test-zoo` writes this page. It runs small programs of installed packages as plain Python, with an idle",
         "debugger, and with a breakpoint on every line that they execute. Exit status, output and random numbers are",
         "compared. A line counts as hit when the debugger stops there at least once. Some programs name a function of",
-        "their package, whose lines count as well; these runs have `justMyCode` off.",
+        "their package, whose lines count as well; these runs have `justMyCode` off. A breakpoint on a decorator or on",
+        "the `def` line moves to the first line of the function's body, so these two are not hit.",
         "",
         _HEADER,
         "| --- | --- | --- | --- | --- |",
