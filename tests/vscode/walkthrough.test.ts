@@ -11,8 +11,8 @@ import type { Workbench } from "./harness/workbench.js";
 async function openWalkthrough(vscode: Workbench): Promise<void> {
     await expect(async () => {
         await vscode.command("Welcome: Open Walkthrough");
-        await vscode.page.locator(".quick-input-list .monaco-list-row", { hasText: "Debug torch.compile" }).first().click({ timeout: 10_000 });
-    }, "the walkthrough opens").toPass({ timeout: 60_000 });
+        await vscode.page.locator(".quick-input-list .monaco-list-row", { hasText: "Debug torch.compile" }).first().click({ timeout: 5_000 });
+    }, "the walkthrough opens").toPass();
 }
 
 /** Waits for the picture of the present step. VS Code draws the page again then, which could swallow a click. */
