@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.eager import slow_rows
 from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 
 class Raised(Exception):
@@ -60,6 +61,7 @@ _ROWS_AT_MOST = 2
 _RESUMED = "the thread has resumed since"
 _NOT_STOPPED = "notStopped"
 _seconds: Callable[[], float]
+_WAKING = Patches("waking threads that debugpy resumes")
 
 
 def install(seconds: Callable[[], float]) -> None:
@@ -103,7 +105,30 @@ def install(seconds: Callable[[], float]) -> None:
     debugger.post_internal_command = post_internal_command
     _note_answers(comm.WriterThread)
     _serve_before_resuming(debugger)
+    _wake_resumed_threads(comm)
     _refuse_bad_conditions()
+
+
+def _wake_resumed_threads(comm: Any) -> None:
+    """Wake the thread that a step or a continue resumes.
+
+    pydevd wakes any one of the program's threads. If that is another one, the resumed thread waits for 0.2 s.
+    """
+    lifecycle = importlib.import_module("_pydevd_bundle.pydevd_thread_lifecycle")
+    id_of = importlib.import_module("_pydevd_bundle.pydevd_constants").get_thread_id
+
+    def wake(debugger: Any, thread_id: str) -> None:
+        if debugger is not None:
+            debugger.get_internal_queue_and_event(thread_id)[1].set()
+
+    def after_command(_result: object, command: Any, debugger: object) -> None:
+        wake(debugger, command.thread_id)
+
+    def after_resuming(_result: object, thread: object, *_rest: object, **_named: object) -> None:
+        wake(sys.modules["pydevd"].get_global_debugger(), id_of(thread))
+
+    _WAKING.after(comm.InternalThreadCommand, "do_it", after_command)
+    _WAKING.after(lifecycle, "internal_run_thread", after_resuming)
 
 
 def _note_answers(writer: Any) -> None:
