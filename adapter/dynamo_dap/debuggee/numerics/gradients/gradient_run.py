@@ -58,7 +58,11 @@ _HOOKS = Patches(GRADIENTS.name)
 
 
 def guarded_in_backward(hook: Callable[P, None], patches: Patches = _HOOKS) -> Callable[P, None]:
-    """Return ``hook`` for autograd to call: ``backward()`` would raise its exceptions, and Dynamo could compile it."""
+    """Return ``hook`` for autograd to call: ``backward()`` would raise its exceptions, and Dynamo could compile it.
+
+    An object must not keep the result for its own method: the cycle would hold the call's tensors until the next
+    garbage collection.
+    """
     guarded = patches.guarded(hook, None)
     never_compile(guarded)
     return guarded
@@ -86,7 +90,7 @@ class OutputGradients:
         for method in (OutputGradients._on_gradients, OutputGradients._finish):
             never_compile(method)
         self._report = report
-        on_gradients, self._on_end = guarded_in_backward(self._on_gradients), guarded_in_backward(self._finish)
+        on_gradients = guarded_in_backward(self._on_gradients)
         ends = [node for each in inputs if (node := gradient_node_of(each)) is not None]
         found = _Places(outputs, ends)
         self._places = found.places
@@ -114,7 +118,7 @@ class OutputGradients:
         if task not in self._arrived:
             self._arrived[task] = {}
             if self._last != at:  # in case the pass does not reach the last output
-                at_end_of_pass(functools.partial(self._on_end, task))
+                at_end_of_pass(functools.partial(guarded_in_backward(self._finish), task))
         self._arrived[task][at] = gradients
         if self._last == at:
             self._finish(task)

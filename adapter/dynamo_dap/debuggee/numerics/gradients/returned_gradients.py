@@ -64,7 +64,7 @@ class ReturnedGradients:
         self._arriving = OutputGradients(own, inputs, self._on_arrived)
         self.included = self._arriving.included
         self._count = len(edges)
-        on_returned, self._on_end = guarded_in_backward(self._on_returned), guarded_in_backward(self._finish)
+        on_returned = guarded_in_backward(self._on_returned)
         self._handles = [
             node.register_hook(functools.partial(on_returned, positions)) for node, positions in self._last_nodes(own)
         ]
@@ -125,7 +125,7 @@ class ReturnedGradients:
         task = current_pass()
         if task not in self._passes:
             self._passes[task] = BackwardPass([], [None] * self._count)
-            at_end_of_pass(functools.partial(self._on_end, task))
+            at_end_of_pass(functools.partial(guarded_in_backward(self._finish), task))
         return self._passes[task]
 
     def _finish(self, task: int) -> None:
