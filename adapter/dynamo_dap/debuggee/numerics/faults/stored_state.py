@@ -321,7 +321,7 @@ def _facts(value: Any) -> tuple[str, Any]:
         keys = sorted(repr(each) for each in _keys(value) if _is_plain(each))
         counted = [f"{objects} objects"] if objects else []
         return "dictionary" if issubclass(kind, dict) else "set", (*keys, *counted)
-    if kind in _ITERATORS:
+    if is_exactly(value, _ITERATORS):
         return "iterator", operator.length_hint(value)
     closed = issubclass(kind, _CLOSED) or module_of(kind).startswith(("torch._", "builtins"))
     names = None if closed else _attributes(value)
