@@ -26,6 +26,8 @@ environment variables:
 """
 
 
+_CANNOT_WRITE = ("strict", "surrogateescape")
+"""How streams handle errors that raise at a character that their encoding lacks; the second in the locale "C"."""
 _NOT_READ = 141
 """Exit status that a shell reports for a process that SIGPIPE ended."""
 
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status: 2 for wrong usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in _CANNOT_WRITE:
             stream.reconfigure(errors="replace")  # some terminals lack some characters
     try:
         if given and given[0] in COMMANDS:

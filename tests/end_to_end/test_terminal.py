@@ -479,6 +479,15 @@ def test_ctrl_c_pauses_the_program(environment: dict[str, str], inherited: signa
     assert terminal.close() == 0
 
 
+def test_a_terminal_without_unicode_shows_the_stop(environment: dict[str, str]) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    line = Fixture("endings/runs_on").line("sleep")
+    arguments = [f"--break=fixtures/endings/runs_on.py:{line}", "fixtures/endings/runs_on.py", *commands("quit")]
+    ran = run(arguments, {**environment, **ascii_only})
+    assert f"runs_on.py:{line}" in ran.stdout
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_generated_code_is_patched(environment: dict[str, str]) -> None:
     store = f"fixtures/patched_code.py:{Fixture('patched_code').line('store')}"
     arguments = [
