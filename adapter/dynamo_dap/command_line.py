@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import sys
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _CANNOT_WRITE:
-            stream.reconfigure(errors="replace")  # some terminals lack some characters
+            with contextlib.suppress(OSError):  # a stream whose file was replaced stays as it is
+                stream.reconfigure(errors="replace")  # some terminals lack some characters
     try:
         if given and given[0] in COMMANDS:
             return COMMANDS[given[0]].load()(given[1:])
