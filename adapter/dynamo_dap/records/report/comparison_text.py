@@ -87,7 +87,7 @@ def _print_place(body: ComparisonBody, console: Console) -> None:
 
 def _print_difference(body: ComparisonBody, console: Console) -> None:
     """Print what differs, the stages that were tried, and the wrong operation with both errors."""
-    # If something other than a value differs, the verdict names it, and there is no number to print.
+    # A difference in shape, dtype or aliasing has no number. The verdict names it.
     numbers = f": {_numbers(body.outputs)}" if body.lines and body.outputs.largest != 0.0 else ""
     console.print(f"[red]Differs[/red]{numbers}. Cause: {escape(body.verdict)}")
     if body.path is not None and not body.lines:
