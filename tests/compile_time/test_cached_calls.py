@@ -16,11 +16,12 @@ import pytest
 import torch
 import torch._dynamo
 
-from dynamo_dap.debuggee.agent.engine import CallFacts, NoEagerDebugger
+from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.composition import cached_calls
 from dynamo_dap.debuggee.composition.cached_calls import CachedCallStops, TracedCall
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries
+from dynamo_dap.debuggee.generated.call_interfaces import CallFacts
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.history.attempts import Attempt
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,7 +62,10 @@ MAY_IMPORT = {
         *_DATA,
     },
     **{
-        f"debuggee.{name}": {"protocol", *(f"debuggee.{below}" for below in _DEBUGGEE[:number])}
+        f"debuggee.{name}": {
+            "protocol",
+            *(f"debuggee.{below}" for below in _DEBUGGEE[:number] if (name, below) != ("agent", "torch_api")),
+        }
         | (_DATA if name in _WRITES_DATA else set())
         for number, name in enumerate(_DEBUGGEE)
     },
@@ -310,6 +313,56 @@ def test_the_check_sees_a_private_part_of_torch() -> None:
         internals = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "torch_api" / "written.py", f"{text}\n")
         assert len(_private_parts([engine])) >= 1, text
         assert _private_parts([internals]) == []
+
+
+def _about_torch(modules: Iterable[Module]) -> list[str]:
+    """Return what the agent's modules import or look up of torch."""
+    wrong = []
+    for module in modules:
+        if package_of(module.name) == "debuggee.agent":
+            wrong += [
+                f"{module.name}:{line}: {name}"
+                for name, line in (*module.imports(), *_names_read(module))
+                if re.match(r"(dynamo_dap\.debuggee\.torch_api|torch)(\.|$)", name)
+            ]
+    return wrong
+
+
+def _names_read(module: Module) -> Iterator[tuple[str, int]]:
+    """Yield the names of the modules that a module imports or reads by a string."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "sys.modules":
+            found = node.slice
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(_TAKE_MODULES):
+            found = node.args[0]
+        else:
+            continue
+        if isinstance(found, ast.Constant) and isinstance(found.value, str):
+            yield found.value, found.lineno
+
+
+_TAKE_MODULES = ("sys.modules.get", "import_module", "__import__", "find_spec")
+
+
+def test_the_agent_knows_nothing_of_torch() -> None:
+    """Features register with the agent what it needs: see ``launch.starting.process_agent``."""
+    assert _about_torch(adapter_modules()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch",
+        "import torch.fx",
+        "from dynamo_dap.debuggee.torch_api.objects import Tensor",
+        "import sys\nx = sys.modules['torch']",
+        "import sys\nx = sys.modules.get('torch.distributed')",
+        "import importlib\nimportlib.import_module('torch')",
+    ],
+)
+def test_the_check_sees_torch_in_the_agent(text: str) -> None:
+    module = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "agent" / "written.py", f"{text}\n")
+    assert len(_about_torch([module])) >= 1
 
 
 def test_only_the_run_of_a_trace_says_why_it_runs() -> None:

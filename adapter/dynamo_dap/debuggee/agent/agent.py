@@ -22,11 +22,13 @@ from dynamo_dap.debuggee.agent.engine import (
     CallSaver,
     CodePatcher,
     CompileReader,
+    CompilingSettings,
     EagerDebugger,
     Engine,
     EntryReader,
     Hooks,
     InstructionEngine,
+    NoCompilingSettings,
     NoEagerDebugger,
     NoProcess,
     Process,
@@ -41,7 +43,6 @@ from dynamo_dap.debuggee.agent.pause import Pause, Work
 from dynamo_dap.debuggee.agent.references import ReferenceTable
 from dynamo_dap.debuggee.agent.stepping import Steps, Stop
 from dynamo_dap.debuggee.agent.threads import Threads
-from dynamo_dap.debuggee.agent.torch_options import TorchOptions
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.agent.what_if import in_words, what_if_body
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
@@ -79,7 +80,7 @@ class Agent:
         self.options = AgentOptions()
         self.breakpoints = BreakpointTable()
         self.references = ReferenceTable()
-        self.threads = Threads()
+        self.threads = Threads(self._is_hidden)
         self.steps = Steps(self.update_hooks, self._pause_taken)
         self.engines: tuple[Engine, ...] = ()
         """The engines, each added once the torch module that it hooks into has been imported."""
@@ -104,7 +105,7 @@ class Agent:
         self.eager_debugger: EagerDebugger = NoEagerDebugger()
         """The debugger of ordinary Python in this process."""
         self.process: Process = NoProcess()
-        self.torch_options = TorchOptions(self.send_event, self.print)
+        self.compiling_settings: CompilingSettings = NoCompilingSettings()
         self.is_for_vs_code = False
         """Whether the client is VS Code: its extension gets facts that DAP has no field for."""
         self.shows_missed = False
@@ -136,7 +137,7 @@ class Agent:
         self.eager_debugger.close()
         self.breakpoints.clear()
         self.steps.forget()
-        self.torch_options.close()
+        self.compiling_settings.close()
         pauses = self.threads.pauses()
         self._set_hooks()
         for pause in pauses:
@@ -152,11 +153,15 @@ class Agent:
         the child, on the thread that forked.
         """
         client, self.client = self.client, None
-        self.eager_debugger, self.threads, self.references = NoEagerDebugger(), Threads(), ReferenceTable()
+        self.eager_debugger, self.threads, self.references = (
+            NoEagerDebugger(),
+            Threads(self._is_hidden),
+            ReferenceTable(),
+        )
         self.breakpoints = BreakpointTable()
         self.steps.forget()
         self.configured, self._reporting_stop = threading.Event(), lock("stops", Level.PROCESS)
-        self.torch_options.close()
+        self.compiling_settings.close()
         self._set_hooks()
         if client is not None:
             client.abandon()
@@ -191,6 +196,9 @@ class Agent:
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""
         self.send_event("output", OutputEventBody(output=text, category=category))
+
+    def _is_hidden(self, thread: threading.Thread) -> bool:
+        return self.process.is_hidden(thread)
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 

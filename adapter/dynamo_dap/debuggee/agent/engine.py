@@ -9,22 +9,24 @@ thread.
 from __future__ import annotations
 
 import contextlib
+import threading
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Reached
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
-from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.requests.cache_entries import EntriesBody
 from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.requests.contract import ErrorId, PatchArguments, PatchBody, UnpatchArguments, UnpatchBody
-from dynamo_dap.protocol.requests.options import AgentOptions
+from dynamo_dap.protocol.requests.options import AgentOptions, CompilingOptions
 from dynamo_dap.protocol.requests.saved_calls import RecordCallBody
 from dynamo_dap.protocol.wire.types import (
     Breakpoint,
@@ -132,6 +134,50 @@ class NoSuchEntry(Exception):
 
 class CannotSaveCall(Exception):
     """The call in which a thread is stopped cannot be saved; the message says why."""
+
+
+class BadOption(Exception):
+    """An option has an impossible value; the message says why."""
+
+
+class CompilingSettings(Protocol):
+    """Applies the session's options for compiles, and reverts them at its end."""
+
+    def begin(self, options: CompilingOptions) -> None:
+        """Begin with a session's options. Runs on the reader thread."""
+
+    def close(self) -> None:
+        """Revert all options at the end of the session. Runs on any thread."""
+
+    def report_unused(self) -> None:
+        """Report options that had no effect, just before the program ends."""
+
+    def change(self, name: str, value: msgspec.Raw | None) -> str:
+        """Set an option to ``value``, as in launch.json, and return its present value as text.
+
+        If ``value`` is None, only return the present value; if ``name`` is empty, those of all options. Runs on the
+        reader thread.
+
+        Raises:
+            BadOption: the option does not exist, or the value is invalid; nothing was changed.
+        """
+
+
+class NoCompilingSettings:
+    """Stands for the options for compiles in an agent that only serves requests."""
+
+    def begin(self, options: CompilingOptions) -> None:
+        """Do nothing: nothing is compiled."""
+
+    def close(self) -> None:
+        """Do nothing: nothing was changed."""
+
+    def report_unused(self) -> None:
+        """Do nothing: no option was set."""
+
+    def change(self, name: str, value: msgspec.Raw | None) -> str:
+        """Raise ``BadOption``: nothing is compiled."""
+        raise BadOption("this process compiles nothing")
 
 
 class CallSaver(Protocol):
@@ -340,7 +386,13 @@ class NoEagerDebugger:
 
 
 class Process(Protocol):
-    """The agent's interface to its process. Runs on the reader thread."""
+    """The agent's interface to its process. Runs on the reader thread, unless a method says otherwise."""
+
+    def is_hidden(self, thread: threading.Thread) -> bool:
+        """Return whether a library started ``thread`` for its own work: users see it only while it is held.
+
+        Runs on any thread.
+        """
 
     def terminate(self) -> None:
         """End the program: the client asks for it."""
@@ -361,6 +413,10 @@ class Process(Protocol):
 class NoProcess:
     """Stands for the process in an agent that only serves requests."""
 
+    def is_hidden(self, thread: threading.Thread) -> bool:
+        """Return False: every thread is shown."""
+        return False
+
     def terminate(self) -> None:
         """Do nothing: there is nothing to end."""
 
@@ -376,96 +432,6 @@ class NoProcess:
 
     def interpret_kernels(self, options: AgentOptions) -> None:
         """Do nothing: there are no kernels."""
-
-
-class CallFacts(Protocol):
-    """Facts that hold for every call of one cache entry."""
-
-    @property
-    def lines(self) -> Mapping[str, frozenset[int]]:
-        """The lines that each of these calls runs, by file."""
-
-
-class CachedCalls(Protocol):
-    """Stops in cached calls of compiled functions."""
-
-    def are_wanted(self) -> bool:
-        """Return whether any cached call may have to stop. Called after each change of breakpoints, on any thread."""
-
-    def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
-        """Return whether a breakpoint is on these lines, by file, or on these functions (qualified names)."""
-
-    def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """Prepare for calls of the compiled ``code``, for which ``may_stop`` has changed. Runs on any thread."""
-
-    def release(self) -> None:
-        """Let all cached calls run without a stop. Runs on any thread."""
-
-    def are_traced(self) -> bool:
-        """Return whether cached calls stop in a replay (``stop_in``). If not, only ``prepare`` affects them."""
-
-    def wants_step(self, step: Step) -> bool:
-        """Return whether a step in progress may end in a cached call."""
-
-    def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
-        """Return whether all breakpoints in calls of generated ``code`` only count hits, for any input.
-
-        The answer holds until breakpoints change. ``known`` is as for ``stop_in``.
-        """
-
-    def count(self, known: CallFacts) -> bool:
-        """Count the breakpoint hits of the call that is about to run. If it has to stop, count none and return False.
-
-        Runs on the call's thread, which is not held.
-        """
-
-    def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Stop at the call's breakpoints before it begins; return the facts about the cache entry's calls.
-
-        Return None if the call cannot stop. ``known`` is the result for an earlier call of the same cache entry. Runs
-        on the thread that makes the call.
-        """
-
-    def may_replay_compiled(self) -> bool:
-        """Return whether a call that was compiled just now may need a replay. Runs on any thread."""
-
-    def must_replay_compiled(self, code: types.CodeType) -> bool:
-        """Return whether to replay the call whose compile has generated ``code``. Runs on the call's thread."""
-
-    def replay_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Replay the call up to its graph break, without a stop, for its history. Returns the result of ``stop_in``."""
-
-    def has_begun(self, code: types.CodeType) -> bool:
-        """Return whether ``ended`` must be called for a call of generated ``code``. Runs on any thread."""
-
-    def ended(self, frame: types.FrameType) -> None:
-        """Note that the call that ``frame`` ran has ended. Runs on the thread that made the call."""
-
-
-class BackwardCalls(Protocol):
-    """Stops in the backward passes of compiled calls."""
-
-    def are_wanted(self) -> bool:
-        """Return whether any backward pass may have to stop. Called after each change of settings, on any thread."""
-
-    def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
-        """Return whether the backward pass of a call that runs these lines (by file) may have to stop."""
-
-    def release(self) -> None:
-        """Let all backward passes run without a stop. Runs on any thread."""
-
-    def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Note the inputs of a call before it begins; return the facts about the cache entry's calls.
-
-        Return None if the call's backward pass cannot stop. ``known`` is the result for an earlier call of the same
-        cache entry. Runs on the thread that makes the call.
-        """
-
-    def computed(self, frame: types.FrameType, outputs: object) -> None:
-        """Keep the compiled graph's ``outputs`` for the backward pass of the call that began in ``frame``."""
-
-    def ended(self, frame: types.FrameType) -> None:
-        """Note that the call that began in ``frame`` has returned or raised."""
 
 
 class Host(Protocol):

@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.objects import Tensor
+from dynamo_dap.debuggee.values.eager_frames import shown_name
 from dynamo_dap.debuggee.values.model import (
     WHAT_CAN_BE_SET,
     EvaluationError,
     ScopeOfFrame,
+    ShownTensor,
     Value,
     VirtualSource,
     Watchable,
@@ -87,7 +87,7 @@ class Frame(ABC):
         """
         raise EvaluationError("nothing can be evaluated in this frame")
 
-    def tensor(self, expression: str) -> Tensor:
+    def tensor(self, expression: str) -> ShownTensor:
         """Return the tensor to which ``expression`` evaluates, with its data. Raises like ``evaluate``."""
         children = self.evaluate(expression, "watch").children
         if children is None:
@@ -132,7 +132,7 @@ class EagerFrame(Frame):
     @property
     def name(self) -> str:
         """The user's name of the function."""
-        return user_function_name(self._frame.f_code)
+        return shown_name(self._frame.f_code)
 
     @property
     def source(self) -> str | VirtualSource | None:

@@ -7,8 +7,7 @@ program passes the rank to its process group.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from dynamo_dap.protocol.requests.ranks import Rank, rank_in
 
@@ -17,12 +16,19 @@ NAME = "rank"
 
 _spawned: Rank | None = None
 _reported: Rank | None = None
+_find_in_group: Callable[[], tuple[int, int] | None] | None = None
 
 
 def be_spawned_as(rank: Rank | None) -> None:
     """Use the rank that the parent gave this process when it spawned it."""
     global _spawned
     _spawned = rank
+
+
+def find_group_by(find: Callable[[], tuple[int, int] | None]) -> None:
+    """Call ``find`` for the rank in the program's process group, and the group's size; None if there is no group."""
+    global _find_in_group
+    _find_in_group = find
 
 
 def own_rank() -> Rank | None:
@@ -34,14 +40,8 @@ def own_rank() -> Rank | None:
 
 
 def _of_process_group() -> Rank | None:
-    distributed = sys.modules.get("torch.distributed")
-    try:
-        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-            return None
-        local = None if _spawned is None else _spawned.local
-        return Rank(distributed.get_rank(), local, distributed.get_world_size())
-    except Exception:  # noqa: BLE001  (half imported, or of an unknown torch: the rank stays unknown)
-        return None
+    found = None if _find_in_group is None else _find_in_group()
+    return None if found is None else Rank(found[0], None if _spawned is None else _spawned.local, found[1])
 
 
 def extra_names(*namespaces: Container[str]) -> dict[str, int]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.pause import Pause
-from dynamo_dap.debuggee.torch_api.own_threads import is_torchs_own
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.own_threads import OWN_THREAD_PREFIX
 from dynamo_dap.protocol.requests.contract import ErrorId
@@ -33,7 +33,9 @@ class SharedThreadIds(Protocol):
 class Threads:
     """Maps Python's thread identifiers to DAP's ids and to pauses, for the life of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_hidden: Callable[[threading.Thread], bool]) -> None:
+        """Show a thread for which ``is_hidden`` is true only while it is held."""
+        self._is_hidden = is_hidden
         self._lock = lock("threads", Level.DATA)
         self._ids: dict[int, int] = {threading.main_thread().ident or 0: 1}
         self._names: dict[int, str] = {}
@@ -63,8 +65,8 @@ class Threads:
             return next((ident for ident, known in self._ids.items() if known == thread_id), None)
 
     def alive(self) -> list[Thread]:
-        """Return the program's threads. Those that torch started appear only while they are held."""
-        own = [each for each in threading.enumerate() if not is_torchs_own(each) or each.ident in self._pauses]
+        """Return the program's threads, the hidden ones only while they are held."""
+        own = [each for each in threading.enumerate() if not self._is_hidden(each) or each.ident in self._pauses]
         names = {thread.ident: thread.name for thread in own if thread.ident is not None}
         shown = {ident: name for ident, name in names.items() if not name.startswith(OWN_THREAD_PREFIX)}
         for ident in list(self._pauses):

@@ -17,10 +17,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
-from dynamo_dap.debuggee.agent.engine import CallFacts, Host
+from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
+from dynamo_dap.debuggee.generated.call_interfaces import CallFacts
 from dynamo_dap.debuggee.history.attempts import Attempt
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse, SavedTrace
 from dynamo_dap.debuggee.history.state_logs import SavedTraces, StateLogs

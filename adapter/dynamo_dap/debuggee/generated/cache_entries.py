@@ -114,7 +114,7 @@ class CacheEntries:
             if entry is None:
                 raise NoSuchEntry(f"{user_function_name(code)} has no cache entry {compile_id}")
             forget_entry(entry)
-        except CannotForget as problem:
+        except (CannotForget, FeatureMissing) as problem:
             raise NoSuchEntry(str(problem)) from None
         return 1
 

@@ -11,7 +11,8 @@ import threading
 import types
 from dataclasses import replace
 
-from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, CallFacts, Host
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.generated.call_interfaces import BackwardCalls, CachedCalls, CallFacts
 from dynamo_dap.debuggee.generated.known_code import GeneratedCode
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, value_stack

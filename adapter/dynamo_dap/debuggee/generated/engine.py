@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
-from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, Host, RequestError
+from dynamo_dap.debuggee.agent.engine import Host, RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans, RunTimeLines
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries, GradientEntries
+from dynamo_dap.debuggee.generated.call_interfaces import BackwardCalls, CachedCalls
 from dynamo_dap.debuggee.generated.continuations import Continuation
 from dynamo_dap.debuggee.generated.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.generated.disassembly import disassemble

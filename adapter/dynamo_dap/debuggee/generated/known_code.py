@@ -13,11 +13,12 @@ from types import CodeType
 from typing import Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
-from dynamo_dap.debuggee.agent.engine import CallFacts, RequestError
+from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
 from dynamo_dap.debuggee.bytecode.line_table import prologue_end, qualified_name
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
+from dynamo_dap.debuggee.generated.call_interfaces import CallFacts
 from dynamo_dap.debuggee.generated.continuations import Continuation, continuation_of
 from dynamo_dap.debuggee.generated.listing import Explanation, Listing
 from dynamo_dap.debuggee.generated.purpose import Kind

@@ -18,6 +18,7 @@ import msgspec
 from dynamo_dap.debuggee.agent.engine import CannotSaveCall
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
 from dynamo_dap.protocol.requests.saved_calls import LostValue, RecordCallBody, RecordingEnded, RecordingRun
 
@@ -32,7 +33,10 @@ class HeldCalls:
         # Imported only now: few sessions save a call.
         from dynamo_dap.debuggee.history.held_calls import held_call
 
-        held = held_call(top)
+        try:
+            held = held_call(top)
+        except FeatureMissing as problem:
+            raise CannotSaveCall(str(problem)) from None
         if held is None:
             raise CannotSaveCall("this thread is in no call of a compiled function")
         return _saved(held, folder, has_data=has_data)

@@ -1,4 +1,4 @@
-"""Shows locals and globals of ordinary Python frames. Runs on the held thread that the frame belongs to."""
+"""Shows names, locals and globals of ordinary Python frames. Runs on the held thread that the frame belongs to."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
     dynamos_locals,
     is_dynamos_global,
     split_by_owner,
+    user_function_name,
 )
 from dynamo_dap.debuggee.values.families import present
 from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable
 from dynamo_dap.debuggee.values.paging import in_pages
+
+
+def shown_name(code: types.CodeType) -> str:
+    """Return the name of a frame that runs ``code``, as the call stack shows it."""
+    return user_function_name(code)
 
 
 def locals_of(frame: types.FrameType, with_expressions: bool = True) -> Children:

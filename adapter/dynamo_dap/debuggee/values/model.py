@@ -9,9 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
 from dynamo_dap.debuggee.torch_api.objects import Tensor
+
+ShownTensor: TypeAlias = Tensor
+"""A tensor whose data can be shown."""
 
 
 class EvaluationError(Exception):

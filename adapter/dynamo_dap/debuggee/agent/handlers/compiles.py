@@ -12,6 +12,7 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import (
+    BadOption,
     CannotSaveCall,
     CodePatcher,
     CompileReader,
@@ -25,9 +26,7 @@ from dynamo_dap.debuggee.agent.engine import (
 from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import AfterResponse, NoArguments, handles, handles_while_held
-from dynamo_dap.debuggee.agent.torch_options import BadOption
 from dynamo_dap.debuggee.agent.what_if import what_if_body
-from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.protocol.requests.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
 from dynamo_dap.protocol.requests.comparisons import ComparisonBody
 from dynamo_dap.protocol.requests.contract import (
@@ -131,7 +130,7 @@ def forget(agent: Agent, arguments: ForgetArguments) -> AfterResponse:
     """Remove cache entries from torch's cache."""
     try:
         count = _needed_entries(agent).forget(arguments.function_id, arguments.compile_id)
-    except (NoSuchEntry, FeatureMissing) as problem:
+    except NoSuchEntry as problem:
         raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_ENTRY) from None
     return AfterResponse(lambda: agent.send_event(COMPILES_CHANGED_EVENT), ForgetBody(count))
 
@@ -164,7 +163,7 @@ def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
 def set_option(agent: Agent, arguments: SetOptionArguments) -> SetOptionBody:
     """Change the options for torch, or list them."""
     try:
-        return SetOptionBody(agent.torch_options.change(*option_in_text(arguments.text)))
+        return SetOptionBody(agent.compiling_settings.change(*option_in_text(arguments.text)))
     except BadOption as problem:
         raise RequestError(str(problem), error_id=ErrorId.INVALID_OPTION) from None
 
@@ -203,7 +202,7 @@ def record_call(agent: Agent, pause: Pause, arguments: RecordCallArguments) -> R
         if agent.call_saver is None:
             raise CannotSaveCall("nothing has been compiled: the program has not imported torch._dynamo")
         return agent.call_saver.save(sys._getframe(), arguments.folder, has_data=arguments.has_data)
-    except (CannotSaveCall, FeatureMissing) as problem:
+    except CannotSaveCall as problem:
         raise RequestError(str(problem), error_id=ErrorId.NO_CALL) from None
 
 

@@ -61,7 +61,7 @@ def attach(agent: Agent, options: AgentOptions) -> AfterResponse:
     """Apply the session's options, then send ``initialized``."""
     agent.options = options
     agent.breakpoints.bind_again(options)
-    agent.torch_options.begin(options)
+    agent.compiling_settings.begin(options)
     # Engines that were added earlier have hooks for the options of the previous session.
     agent.update_hooks()
     return AfterResponse(lambda: _begin(agent, options))

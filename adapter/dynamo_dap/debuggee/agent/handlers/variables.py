@@ -14,11 +14,11 @@ from dynamo_dap.debuggee.agent.frames import Frame, GlobalsFrame
 from dynamo_dap.debuggee.agent.pause import Pause, Reply
 from dynamo_dap.debuggee.agent.requests import AnsweredLater, handles_while_held
 from dynamo_dap.debuggee.agent.stepping import Assignment, ChangesTrace, Jump, RequestedChange, Step, StepKind
-from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import (
     Children,
     EvaluationError,
     Interrupted,
+    ShownTensor,
     Value,
     Variable,
     WriteRefused,
@@ -201,7 +201,7 @@ def _pause_of_tensor(agent: Agent, arguments: TensorArguments) -> Pause:
 def tensor(agent: Agent, pause: Pause, arguments: TensorArguments) -> TensorBody:
     """Return a part of a tensor."""
 
-    def computed(expression: str) -> Tensor:
+    def computed(expression: str) -> ShownTensor:
         return _reporting_exceptions(lambda: _frame(agent, arguments).tensor(expression))
 
     if arguments.variables_reference is not None:

@@ -245,7 +245,7 @@ def _hide_from_children(description: LaunchDescription) -> None:
 def _detach_client(agent: Agent) -> None:
     """Detach the client before the program ends, which can take a while."""
     send_ending = functools.partial(agent.send_event, ENDING_EVENT)
-    steps = (agent.torch_options.report_unused, agent.report_missed_breakpoints, send_ending, agent.detach_client)
+    steps = (agent.compiling_settings.report_unused, agent.report_missed_breakpoints, send_ending, agent.detach_client)
     for step in steps:
         try:
             step()

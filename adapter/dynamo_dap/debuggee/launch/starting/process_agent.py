@@ -9,14 +9,19 @@ import os
 import signal
 import sys
 import sysconfig
+import threading
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import EntryReader
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
+from dynamo_dap.debuggee.agent.own_rank import find_group_by
 from dynamo_dap.debuggee.launch.runs.profiling import is_profiling
 from dynamo_dap.debuggee.launch.starting.green_threads import watch_for_green_threads
 from dynamo_dap.debuggee.launch.starting.stops import install_breakpoint_hook, pause_eager
+from dynamo_dap.debuggee.launch.starting.torch_options import TorchOptions
+from dynamo_dap.debuggee.torch_api.devices.process_groups import rank_in_group
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, when_imported
+from dynamo_dap.debuggee.torch_api.own_threads import is_torchs_own
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import reporters
 from dynamo_dap.protocol.access.authorization import NamedServer, show_token
@@ -39,6 +44,8 @@ def process_agent() -> Agent:
             start_log()
             _agent = agent = Agent()
             agent.process = _ThisProcess(agent)
+            agent.compiling_settings = TorchOptions(agent.send_event, agent.print)
+            find_group_by(rank_in_group)
             install_breakpoint_hook(agent)
             reporters.append(lambda line: agent.print(f"{line}\n", "important"))
             os.register_at_fork(after_in_child=agent.forget_session)
@@ -82,6 +89,10 @@ class _ThisProcess:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+
+    def is_hidden(self, thread: threading.Thread) -> bool:
+        """Hide the threads that torch started for itself."""
+        return is_torchs_own(thread)
 
     def terminate(self) -> None:
         """End the program by SIGTERM, which it may handle."""

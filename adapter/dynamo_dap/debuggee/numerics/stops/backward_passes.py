@@ -22,11 +22,12 @@ from dataclasses import dataclass, field, replace
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
-from dynamo_dap.debuggee.agent.engine import CallFacts, Host
+from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, Position, caller_frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import normalized_path
+from dynamo_dap.debuggee.generated.call_interfaces import CallFacts
 from dynamo_dap.debuggee.numerics.faults.stage_search import draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import (
     GRADIENTS,

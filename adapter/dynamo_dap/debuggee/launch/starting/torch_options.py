@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.debuggee.agent.engine import BadOption
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.torch_api.compiles.chosen_compiles import CHOSEN
@@ -41,10 +42,6 @@ from dynamo_dap.protocol.wire.types import OutputEventBody, Source
 
 _APPLIED_BEFORE_IMPORT = "cache"
 """The option that works without torch: it sets environment variables."""
-
-
-class BadOption(Exception):
-    """An option has an impossible value; the message says why."""
 
 
 class TorchOptions:
