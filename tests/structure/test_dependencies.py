@@ -84,13 +84,6 @@ _WITHIN = {
 _MAXIMUM_MODULES = 25
 """How many modules a folder has at most: a newcomer looks through their names."""
 
-_STILL_UPWARD: set[tuple[str, str]] = {
-    ("trace.frames", "debuggee.history"),
-    ("trace.stop_texts", "debuggee.numerics"),
-    ("trace.traced_view", "debuggee.history"),
-}
-"""Imports that still point up, by modules below ``dynamo_dap``. The list may only get shorter."""
-
 _STILL_TOUCH_TORCH: set[str] = {
     "history.abandoned_attempts",
     "history.changed_traces",
@@ -172,9 +165,7 @@ def _wrong_imports(modules: Iterable[Module]) -> list[str]:
         assert package in MAY_IMPORT, f"the package {package} has no place in the order of packages yet"
         for imported, line in module.imports():
             other = package_of(imported)
-            if other is None or other in (package, "debuggee") or other in MAY_IMPORT[package]:
-                continue
-            if (_below_package(module.name), other) not in _STILL_UPWARD:
+            if other is not None and other not in (package, "debuggee") and other not in MAY_IMPORT[package]:
                 wrong.append(f"{module.path.relative_to(ADAPTER)}:{line}: {package} imports {imported}")
     return wrong
 
@@ -222,13 +213,6 @@ def test_no_folder_has_more_modules_than_a_newcomer_looks_through() -> None:
 
 
 def test_no_exception_outlives_its_import() -> None:
-    found = {
-        (_below_package(module.name), other)
-        for module in adapter_modules()
-        for imported, _ in module.imports()
-        if (other := package_of(imported)) is not None
-    }
-    assert found >= _STILL_UPWARD
     names = {module.name.removeprefix("dynamo_dap.debuggee.") for module in _that_touch_torch(adapter_modules())}
     assert names == _STILL_TOUCH_TORCH
 

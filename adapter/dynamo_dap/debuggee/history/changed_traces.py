@@ -406,19 +406,3 @@ def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
         yield
     if _changed_sizes.is_off:
         raise CannotChange("the sizes could not be changed")
-
-
-# -- other lines -------------------------------------------------------------------------------------------------------
-
-_BLOCKS = frozenset({"FOR_ITER", "SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH"})
-"""Instructions that open a block which ends at their target."""
-
-
-def blocks_around(frame: TracedFrame, index: int) -> object:
-    """Return a key of all loops, ``with`` and ``try`` blocks around an instruction. Equal keys: the same blocks."""
-    raw = frame.translator.instructions
-    opened = tuple(
-        at for at, each in enumerate(frame.instructions) if each.name in _BLOCKS and at < index < each.target
-    )
-    entry = getattr(raw[index], "exn_tab_entry", None)
-    return opened, None if entry is None else (id(entry.target), entry.depth)

@@ -6,49 +6,15 @@ Runs on the held tracing thread.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
-from typing import Any
 
-from dynamo_dap.debuggee.agent.stepping import ChangesTrace
 from dynamo_dap.debuggee.history.changed_traces import SYMBOLIC, CannotChange, SizeChange, size_change
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_fake_tensor, is_tensor
 from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm, Unrealized
-from dynamo_dap.debuggee.trace.expressions import assignment
 from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import Paths
-from dynamo_dap.debuggee.values.model import Children, Followed, Value, Variable, WriteRefused
-
-_SHAPE = "shape"
-
-
-class ChildrenOfTensor(Followed):
-    """The children of a traced tensor; ``shape`` can be set."""
-
-    def __init__(
-        self,
-        frame: TracedFrame,
-        expression: str,
-        children: Children | None,
-        others: Callable[[], Sequence[Variable]],
-        tensor: Callable[[], Any] | None,
-        first: Callable[[], Sequence[Variable]],
-    ) -> None:
-        """Name the tensor by ``expression``, evaluated in ``frame``."""
-        super().__init__(children, others, tensor, first)
-        self._frame = frame
-        self._expression = expression
-
-    def can_write(self, name: str) -> bool:
-        """Return whether ``name`` is ``shape``, the only child that can be set."""
-        return name == _SHAPE
-
-    def write(self, name: str, expression: str) -> Value:
-        """Set all sizes to one value (``symbolic``), or each to its own (``(symbolic, 4)``)."""
-        if name != _SHAPE:
-            raise WriteRefused(f"'{name}' of a tensor cannot be set: assign another tensor")
-        raise ChangesTrace(assignment(self._frame, f"{self._expression}.{name}", expression))
+from dynamo_dap.debuggee.trace.sizes_view import SHAPE
 
 
 def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
@@ -61,7 +27,7 @@ def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
     dimension = None
     if isinstance(target, ast.Subscript):
         dimension, target = _number(target.slice), target.value
-    if not isinstance(target, ast.Attribute) or target.attr != _SHAPE:
+    if not isinstance(target, ast.Attribute) or target.attr != SHAPE:
         return ()
     paths = Paths(frame, {})
     found = paths.follow(target.value)

@@ -20,7 +20,6 @@ from dynamo_dap.debuggee.agent.own_rank import extra_names
 from dynamo_dap.debuggee.agent.stepping import ChangesTrace, Jump
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
-from dynamo_dap.debuggee.history.jumps import jump_in
 from dynamo_dap.debuggee.torch_api.cache.cache_entries import checks_of
 from dynamo_dap.debuggee.torch_api.cache.recompiles import Failure
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
@@ -31,6 +30,7 @@ from dynamo_dap.debuggee.trace.code_facts import CodeFacts
 from dynamo_dap.debuggee.trace.data_watch import watched_variable
 from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_python, evaluate_to_tensor
 from dynamo_dap.debuggee.trace.expressions import assignment
+from dynamo_dap.debuggee.trace.jumps import jump_in
 from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.trace.symbolic_scopes import scopes_of
 from dynamo_dap.debuggee.values.model import (

@@ -1,13 +1,15 @@
 """Shows why the sizes of a traced tensor are static or dynamic: a row for each size, with the reasons below.
 
-The reasons are computed when the user opens the row. That adds no guard and no node. Runs on the held tracing thread.
+The user may set the sizes: ``x.shape[0] = symbolic``. The reasons are computed when the user opens the row, which adds
+no guard and no node. Runs on the held tracing thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dynamo_dap.debuggee.agent.stepping import ChangesTrace
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Tensor
@@ -17,8 +19,49 @@ from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic, size_text,
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import NumberForm, TensorForm
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.debuggee.values.model import Deferred, Fixed, Location, Value, Variable
+from dynamo_dap.debuggee.trace.expressions import assignment
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    Deferred,
+    Fixed,
+    Followed,
+    Location,
+    Value,
+    Variable,
+    WriteRefused,
+)
 from dynamo_dap.protocol.requests.sizes import SIZES_ROW
+
+SHAPE = "shape"
+"""The child of a tensor that can be set."""
+
+
+class ChildrenOfTensor(Followed):
+    """The children of a traced tensor; ``shape`` can be set."""
+
+    def __init__(
+        self,
+        frame: TracedFrame,
+        expression: str,
+        children: Children | None,
+        others: Callable[[], Sequence[Variable]],
+        tensor: Callable[[], Any] | None,
+        first: Callable[[], Sequence[Variable]],
+    ) -> None:
+        """Name the tensor by ``expression``, evaluated in ``frame``."""
+        super().__init__(children, others, tensor, first)
+        self._frame = frame
+        self._expression = expression
+
+    def can_write(self, name: str) -> bool:
+        """Return whether ``name`` is ``shape``, the only child that can be set."""
+        return name == SHAPE
+
+    def write(self, name: str, expression: str) -> Value:
+        """Set all sizes to one value (``symbolic``), or each to its own (``(symbolic, 4)``)."""
+        if name != SHAPE:
+            raise WriteRefused(f"'{name}' of a tensor cannot be set: assign another tensor")
+        raise ChangesTrace(assignment(self._frame, f"{self._expression}.{name}", expression))
 
 
 def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable]:

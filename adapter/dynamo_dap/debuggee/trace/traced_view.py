@@ -14,7 +14,6 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.history.sizes import ChildrenOfTensor
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graphs.graph import user_place
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
@@ -37,7 +36,7 @@ from dynamo_dap.debuggee.trace.forms import form_family
 from dynamo_dap.debuggee.trace.graph_view import node_text, place_variable, user_location
 from dynamo_dap.debuggee.trace.placeholders import form_behind, is_placeholder
 from dynamo_dap.debuggee.trace.runs import current_run
-from dynamo_dap.debuggee.trace.sizes_view import sizes_of, sizes_of_unused
+from dynamo_dap.debuggee.trace.sizes_view import ChildrenOfTensor, sizes_of, sizes_of_unused
 from dynamo_dap.debuggee.trace.watched_parts import watched_part
 from dynamo_dap.debuggee.values.model import (
     Children,

@@ -31,6 +31,7 @@ from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPa
 from dynamo_dap.debuggee.numerics.stops.backward_lines import BackwardLines, Visit, visit_that_makes
 from dynamo_dap.debuggee.numerics.stops.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
 from dynamo_dap.debuggee.numerics.stops.filter_conditions import holds_at, may_hold
+from dynamo_dap.debuggee.numerics.stops.stop_texts import mismatch_in_backward
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
@@ -38,7 +39,6 @@ from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_valu
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import TracePoint
-from dynamo_dap.debuggee.trace.stop_texts import mismatch_in_backward
 from dynamo_dap.protocol.requests.contract import MISMATCH
 from dynamo_dap.protocol.texts import first_line_of
 

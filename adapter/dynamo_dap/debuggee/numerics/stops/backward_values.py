@@ -33,6 +33,7 @@ from dynamo_dap.debuggee.numerics.graphs.not_finite import NAN, BadOperation, ki
 from dynamo_dap.debuggee.numerics.stops.backward_lines import BackwardLines, Visit, visit_that_makes
 from dynamo_dap.debuggee.numerics.stops.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
 from dynamo_dap.debuggee.numerics.stops.filter_conditions import holds_at, may_hold
+from dynamo_dap.debuggee.numerics.stops.stop_texts import BackwardFault, not_finite_in_backward
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import has_transforms, module_of, place_of
@@ -46,7 +47,6 @@ from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
 from dynamo_dap.debuggee.trace.runs import TracePoint
-from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.requests.contract import NAN as NAN_FILTER
 from dynamo_dap.protocol.texts import first_line_of

@@ -60,6 +60,16 @@ from dynamo_dap.debuggee.numerics.stops.backward_mismatches import BackwardMisma
 from dynamo_dap.debuggee.numerics.stops.backward_passes import BackwardPasses
 from dynamo_dap.debuggee.numerics.stops.backward_values import BackwardValues
 from dynamo_dap.debuggee.numerics.stops.filter_conditions import holds_at, may_hold
+from dynamo_dap.debuggee.numerics.stops.stop_texts import (
+    ParameterState,
+    mismatch,
+    mismatch_in_stored,
+    mismatch_of_invalid,
+    mismatch_of_missing_exception,
+    mismatch_of_operator,
+    not_finite,
+    not_finite_input,
+)
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, module_of, place_of
@@ -78,16 +88,6 @@ from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import NODE_HOOK, add_line_hook
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 from dynamo_dap.debuggee.trace.runs import ReplayRun
-from dynamo_dap.debuggee.trace.stop_texts import (
-    ParameterState,
-    mismatch,
-    mismatch_in_stored,
-    mismatch_of_invalid,
-    mismatch_of_missing_exception,
-    mismatch_of_operator,
-    not_finite,
-    not_finite_input,
-)
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.requests.contract import MISMATCH
 from dynamo_dap.protocol.requests.contract import NAN as NAN_FILTER

@@ -60,6 +60,9 @@ _GLOBAL_OPERATIONS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", 
 _SCALARS: frozenset[type] = frozenset({int, float, complex, bool, str, bytes, type(None)})
 """Types of objects that Dynamo keeps by value: never tracked by identity."""
 
+_BLOCKS = frozenset({"FOR_ITER", "SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH"})
+"""Instructions that open a block which ends at their target."""
+
 
 class CodeRange(NamedTuple):
     """A part of the source: 1-based lines and columns."""
@@ -159,6 +162,14 @@ class TracedFrame:
             TracedInstruction(each.opname, each.arg, each.argval, each.starts_line, indices.get(id(each.target), -1))
             for each in raw
         ]
+
+    def blocks_around(self, index: int) -> object:
+        """Return a key of all loops, ``with`` and ``try`` blocks around an instruction. Equal keys: the same blocks."""
+        opened = tuple(
+            at for at, each in enumerate(self.instructions) if each.name in _BLOCKS and at < index < each.target
+        )
+        entry = getattr(self.translator.instructions[index], "exn_tab_entry", None)
+        return opened, None if entry is None else (id(entry.target), entry.depth)
 
     @property
     def range(self) -> CodeRange:

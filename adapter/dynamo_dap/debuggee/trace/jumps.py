@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.stepping import Jump
-from dynamo_dap.debuggee.history.changed_traces import blocks_around
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.code_facts import CodeFacts
@@ -26,6 +25,6 @@ def jump_in(frame: TracedFrame, facts: CodeFacts, path: str, line: int) -> Jump:
     begin = all(map(facts.begins_statement, (line, frame.line)))
     if not begin or facts.first_of_line(frame.line) != here:
         raise WriteRefused("a jump can only start and end at the beginning of a statement")
-    if blocks_around(frame, here) != blocks_around(frame, target):
+    if frame.blocks_around(here) != frame.blocks_around(target):
         raise WriteRefused(f"line {line} is in another block: a jump neither enters nor leaves a loop, 'with' or 'try'")
     return Jump(line, target)
