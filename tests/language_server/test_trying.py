@@ -279,6 +279,8 @@ def test_an_editor_tries_a_fix_and_prefers_it_then(editor: Editor, model: Path) 
     assert f"Try this fix: {TITLE}" not in tried
     row = f"Tried: {TITLE} (graphs 4 → 3, graph breaks 1 → 0)"
     editor.wait("the result beside the finding", lambda: row in _related(editor, model))
+    assert not [text for text in _related(editor, model) if "not tried" in text], "this advice was tried"
+    assert [text for text in _related(editor, model) if text.startswith("Hint: Remove the ")]
     assert model.read_text(encoding="utf-8") == MODEL
 
     # A comment changes nothing of what was tried; other code does.
@@ -340,6 +342,18 @@ def test_a_command_without_a_title_tries_everything_at_a_line(editor: Editor, mo
         editor.messages.clear()
         editor.execute(types.Command("", TRY_FIX, arguments=arguments))
         editor.wait(f"an answer to {arguments}", lambda text=text: any(text in one for one in editor.messages))
+
+
+def test_an_advice_in_a_message_is_not_called_untried_once_it_was_tried(editor: Editor, model: Path) -> None:
+    line = Fixture(model).line("sized")
+
+    def advice() -> list[str]:
+        texts = [text for one in editor.at(model, line, "recompile") for text in one.message.split("\n")]
+        return [text.partition(": ")[0] for text in texts if "maybe_mark_dynamic" in text]
+
+    assert advice() == ["Advice (not tried)"]
+    editor.execute(types.Command("", TRY_FIX, arguments=[{"uri": model.as_uri(), "line": line - 1}]))
+    editor.wait("the advice without the note", lambda: advice() == ["Advice"])
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def _as_cond(document: Document, statement: ast.stmt) -> Iterator[Fix]:
         indentation = document.indentation(statement.lineno)
         comments = [f"{indentation}{comment}" for comment in _comments(document, statement.lineno, branch.last)]
         edit = replace_lines(document, statement.lineno, branch.last, *comments, f"{indentation}{begin}{call}")
-        yield Fix("Trace both branches: torch.cond", (edit,), (), True)
+        yield Fix("Trace both branches: torch.cond", (edit,), (), True, follows="torch.cond")
 
 
 def _comments(document: Document, first: int, last: int) -> Iterator[str]:

@@ -59,7 +59,8 @@ def fixes(situation: Situation) -> Iterator[Fix]:
         edits = _edits(document, statement, arguments, tied)
         sizes = ", ".join(f"{_words(indices)} of {name}" for name, indices in tied.items())
         if edits:
-            yield Fix(f"Mark {sizes} as dynamic before the call (maybe_mark_dynamic)", tuple(edits))
+            title = f"Mark {sizes} as dynamic before the call (maybe_mark_dynamic)"
+            yield Fix(title, tuple(edits), follows=_MARK)
 
 
 def _words(indices: Sequence[int]) -> str:

@@ -49,6 +49,8 @@ class Fix:
     """Torch settings, for a fix without an edit."""
     needs_trial: bool = False
     """Whether it assumes something about the data, so that it is offered only after a trial."""
+    follows: str = ""
+    """A name in each hint or advice that this fix carries out; empty if there is no such text."""
 
 
 @dataclass(frozen=True)

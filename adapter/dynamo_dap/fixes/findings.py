@@ -30,6 +30,9 @@ from dynamo_dap.records.model import (
     shares_of,
 )
 
+NOT_TRIED = " (not tried)"
+"""Follows the first word of each hint and advice, before the colon."""
+
 
 class Kind(Enum):
     """The kinds of findings; the value is the diagnostic's code if torch has no id."""
@@ -180,7 +183,7 @@ def _where_it_is(
     for item in cuda_graph_items([CompiledFunction(function.name, function.place, [compiled])]):
         if item.place is not None:
             related = [Related(place, "called here") for place in item.callers]
-            related += [Related(item.place, f"Advice (not tried): {advice}") for advice in item.advice]
+            related += [Related(item.place, f"Advice{NOT_TRIED}: {advice}") for advice in item.advice]
             is_about_function = item.place == function.place
             yield Finding(
                 Kind.CUDA_GRAPH,
@@ -222,7 +225,7 @@ def _broken(function: CompiledFunction, compiled: Compile, graph_break: GraphBre
         "\n".join(lines),
         place.line,
         function,
-        related=[*(Related(place, f"Hint (not tried): {hint}") for hint in graph_break.hints), *callers],
+        related=[*(Related(place, f"Hint{NOT_TRIED}: {hint}") for hint in graph_break.hints), *callers],
         code=graph_break.id,
         link=graph_break.link,
         compiles=[compiled],
@@ -251,7 +254,7 @@ def _recompiled(
             [
                 f"Recompiled: {failure_text(failure)}",
                 *([] if accepts_now(failure.expression) else [f"A guard of [{failure.compile_id}] failed{values}"]),
-                *(f"Advice (not tried): {text}" for text in advice),
+                *(f"Advice{NOT_TRIED}: {text}" for text in advice),
             ]
         ),
         at.line,

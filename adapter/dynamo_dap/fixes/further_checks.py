@@ -64,7 +64,7 @@ def _with_checks(
     for check in checks(Situation(finding, changed, line, [finding], document_of, record), condition):
         lines = edited(changed, check.edits).split("\n")
         title = f"{fix.title}, and {check.title.rpartition(': ')[2]}"
-        yield Fix(title, tuple(_edits(document, lines)), (), True)
+        yield Fix(title, tuple(_edits(document, lines)), (), True, fix.follows)
 
 
 def _edits(document: Document, lines: Sequence[str]) -> Iterator[Edit]:

@@ -70,7 +70,7 @@ def _removed(situation: Situation) -> Iterator[Fix]:
     )
     lines = [f"{document.indentation(first)}pass"] if len(block) == 1 else []
     title = f"Remove {document.source(statement.value)}"
-    yield Fix(title, (replace_lines(document, first, last, *lines),))
+    yield Fix(title, (replace_lines(document, first, last, *lines),), follows="torch._dynamo.graph_break()")
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -108,7 +108,7 @@ def _set(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
     hints = "\n".join(found.hints)
     for setting in _SETTINGS:
         if setting in hints and not (setting == _SCALARS and _is_branched_on(situation)):
-            yield Fix(f"Set {setting}", (insert_lines(document, line, setting),))
+            yield Fix(f"Set {setting}", (insert_lines(document, line, setting),), follows=setting)
     function = _BUILTIN.search(found.explanation or "")
     statement = document.statement_at(situation.line)
     takes = _TRACKER.findall(found.context or "")
@@ -116,7 +116,7 @@ def _set(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
     if _LOGGING in hints and function is not None and can_wait:
         text = f"{_LOGGING}.add({function['name']})"
         title = f"Let Dynamo run {function['name']} after the graph (reorderable_logging_functions)"
-        yield Fix(title, (insert_lines(document, line, text),))
+        yield Fix(title, (insert_lines(document, line, text),), follows=_LOGGING)
 
 
 def _can_print_later(situation: Situation, statement: ast.stmt | None) -> bool:

@@ -29,7 +29,7 @@ from rich.console import Console
 
 from dynamo_dap.fixes.document import Document, Positions
 from dynamo_dap.fixes.edits import Edit, Fix
-from dynamo_dap.fixes.findings import Finding, Kind
+from dynamo_dap.fixes.findings import NOT_TRIED, Finding, Kind
 from dynamo_dap.fixes.trial import Trial
 from dynamo_dap.protocol.texts import counted
 from dynamo_dap.records.events import Record
@@ -65,19 +65,19 @@ def lines_of(document: Document, finding: Finding) -> tuple[int, int] | None:
 
 
 def diagnostic_of(
-    document: Document, finding: Finding, positions: Positions, document_of: DocumentOf, tried: Sequence[str] = ()
+    document: Document, finding: Finding, positions: Positions, document_of: DocumentOf, tried: Sequence[Trial] = ()
 ) -> Diagnostic | None:
     """Return a finding's diagnostic in ``document``; None if its code was changed.
 
-    ``tried`` are the results of its fixes.
+    ``tried`` are the trials of its fixes. An advice that one of them carried out is not called untried.
     """
     lines = lines_of(document, finding)
     if lines is None:
         return None
     here = Location(document.uri, positions.code(document, *lines))
-    related = [DiagnosticRelatedInformation(here, text) for text in tried]
+    related = [DiagnosticRelatedInformation(here, trial.line()) for trial in tried]
     related += [
-        DiagnosticRelatedInformation(Location(other.uri, there), one.text)
+        DiagnosticRelatedInformation(Location(other.uri, there), _as_tried(one.text, tried))
         for one in finding.related
         for other in (document_of(one.place),)
         for there in (_range(other, one.place, positions) if other else None,)
@@ -85,7 +85,7 @@ def diagnostic_of(
     ]
     return Diagnostic(
         range=here.range,
-        message=finding.text,
+        message="\n".join(_as_tried(line, tried) for line in finding.text.split("\n")),
         severity=_SEVERITIES[finding.kind],
         code=finding.code or finding.kind.value,
         code_description=CodeDescription(finding.link) if finding.link else None,
@@ -93,6 +93,12 @@ def diagnostic_of(
         tags=[DiagnosticTag.Unnecessary] if finding.kind is Kind.NEVER_TRACED else None,
         related_information=related or None,
     )
+
+
+def _as_tried(text: str, tried: Sequence[Trial]) -> str:
+    """Remove the note that a hint or an advice was not tried, if a tried fix carries it out."""
+    is_tried = any(one.fix.follows and one.fix.follows in text for one in tried)
+    return text.replace(f"{NOT_TRIED}: ", ": ", 1) if is_tried else text
 
 
 def _range(document: Document, place: Place, positions: Positions) -> Range | None:

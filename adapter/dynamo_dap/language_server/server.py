@@ -196,7 +196,7 @@ class RecordServer(LanguageServer):
         findings = self._findings_in(document)
         made = []
         for finding in findings:
-            tried = [one.line() for one in self._tried(document, finding, findings)]
+            tried = list(self._tried(document, finding, findings))
             diagnostic = diagnostic_of(document, finding, self._positions, self.document_at, tried)
             if diagnostic is not None:
                 made.append((finding, diagnostic))
