@@ -225,6 +225,55 @@ def test_si_with_a_count_ends_where_as_many_single_steps_end() -> None:
         typist.debugger.end()
 
 
+RETURNING = """\
+import torch
+
+class Scale:
+    def __init__(self, by):
+        self.by = by
+
+def twice(x):
+    for factor in (2, 3):
+        yield x * factor
+
+def shift(x, by):
+    return x + by
+
+@torch.compile(backend="eager")
+def compute(x):
+    scale = Scale(2)
+    for row in [twice(x), twice(x)]:
+        for item in row:
+            x = x + item
+    return torch.add(x, other=shift(x, scale.by))
+
+for _ in range(2):
+    result = compute(torch.zeros(1))
+"""
+
+
+def test_retval_after_r_in_a_compile_and_in_a_cached_call(tmp_path: Path) -> None:
+    """It says nothing after a constructor and a generator, which have not returned the value that the caller gets."""
+    program = tmp_path / "returning.py"
+    program.write_text(RETURNING)
+    typist = Typist(program, 5)
+    try:
+        for place in ("9", "12"):
+            typist.type(f"b {place}")
+        for where in ("while Dynamo traces compute", "call 2 of compute"):
+            assert where in str(typist.debugger.stop)
+            assert "no returned value" in typist.type("retval", "r", "retval").partition("in compute at")[2]
+            for _ in range(4):
+                assert "no returned value" in typist.type("c", "r", "retval").partition("in compute at")[2]
+            shown = typist.type("c", "r", "retval", "n", "retval")
+            _in_order(shown, ["in shift at", "in compute at", "(returned to compute) = ", "2.0", "in <module> at"])
+            assert "result = compute(" in shown
+            _in_order(shown.partition("in <module> at")[2], ["(return) ", "= Tensor"])
+            typist.type("c")
+    finally:
+        typist.debugger.end()
+
+
 def test_a_place_is_completed(plain: Typist, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, a line of it at which a statement begins, a function of the current file, a name in a condition."""
     plain.begin_again()

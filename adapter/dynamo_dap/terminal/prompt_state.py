@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dynamo_dap.protocol.wire.types import StoppedEventBody
 from dynamo_dap.terminal.tensors import Shown
 
 
@@ -28,6 +29,15 @@ class Displays:
         return reported
 
 
+@dataclass(frozen=True)
+class LeftFunction:
+    """The function that returned in the last step."""
+
+    stop: StoppedEventBody
+    """The stop in its caller, at the end of the step."""
+    function: str
+
+
 @dataclass
 class PromptState:
     """The memory of one prompt."""
@@ -45,6 +55,7 @@ class PromptState:
     """The line at which ``list`` continues."""
     shown_tensor: Shown | None = None
     """The tensor of the last ``show``."""
+    left: LeftFunction | None = None
     pending_commands: list[str] = field(default_factory=list)
     """The commands of the last hit breakpoints that have not run yet."""
 

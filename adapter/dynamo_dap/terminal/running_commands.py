@@ -28,6 +28,7 @@ from dynamo_dap.protocol.wire.types import (
     SetExpressionResponseBody,
     Source,
 )
+from dynamo_dap.terminal import returned_values
 from dynamo_dap.terminal.breakpoints import Quit, UsageError
 from dynamo_dap.terminal.command_table import Group, command, count, number
 from dynamo_dap.terminal.debugger import Debugger, State
@@ -57,7 +58,7 @@ def step_in(debugger: Debugger, argument: str) -> None:
 @command("return r out o finish", Group.RUN)
 def step_out(debugger: Debugger, argument: str) -> None:
     """Run until this function returns, and stop in its caller."""
-    debugger.resume("stepOut", count=debugger.selected + 1)
+    returned_values.step_out(debugger)
 
 
 @command("until unt", Group.RUN, "[LINE]", example="until 18")

@@ -14,7 +14,8 @@ from dynamo_dap.terminal.command_table import Group, command, number
 from dynamo_dap.terminal.completion import complete_expression, complete_path
 from dynamo_dap.terminal.debugger import Debugger
 from dynamo_dap.terminal.python_text import continues, is_complete
-from dynamo_dap.terminal.scopes import find_reference, find_scope, local_variables
+from dynamo_dap.terminal.returned_values import returned_value
+from dynamo_dap.terminal.scopes import find_reference, find_scope
 from dynamo_dap.terminal.tensors import Shown, show
 
 _PAGE = 100
@@ -24,8 +25,6 @@ _TENSOR_LEVELS = 3
 """Limits on the tensors of a printed container."""
 _OUTPUT_GRACE = 0.2
 """Seconds to wait for a statement's output."""
-_RETURNED = "(return) "
-"""Prefix of a returned value's name among the variables."""
 
 
 def show_children(
@@ -153,10 +152,10 @@ def undisplay(debugger: Debugger, argument: str) -> None:
 @command("retval rv", Group.VALUES)
 def show_returned(debugger: Debugger, argument: str) -> None:
     """Show the return value of the last step."""
-    returned = [one for one in local_variables(debugger) if one.name.startswith(_RETURNED)]
-    if not returned:
-        raise UsageError("no step has returned a value here; in a trace, 'stack' shows the returned value on top")
-    debugger.screen.variable(returned[-1])
+    returned = returned_value(debugger)
+    if returned is None:
+        raise UsageError("no returned value is known here; in a trace, 'stack' shows the value stack")
+    debugger.screen.variable(returned)
 
 
 @command("exceptions", Group.VALUES)
