@@ -62,8 +62,12 @@ def test_findings_are_the_first_view_of_the_side_bar() -> None:
     views = [each["id"] for each in contributes["views"][container["id"]]]
     names = ["findings", "compiles", "graph", "guards", "entries", "timeline", "comparison"]
     assert views == [f"dynamo.{name}" for name in names]
-    welcome = {each["view"]: texts[each["contents"].strip("%")] for each in contributes["viewsWelcome"]}
-    assert [view for view in views if "(command:dynamo.debugFile)" not in welcome[view]] == []
+    in_session = "inDebugMode && debugType == dynamo"
+    offers = {
+        (each["view"], each["when"] == in_session): "(command:dynamo.debugFile)" in texts[each["contents"].strip("%")]
+        for each in contributes["viewsWelcome"]
+    }
+    assert offers == {(view, running): not running for view in views for running in (False, True)}
 
 
 def test_each_step_of_the_walkthrough_has_a_picture() -> None:

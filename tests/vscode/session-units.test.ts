@@ -68,6 +68,7 @@ test("modules and self are not shown at the ends of lines", () => {
     expect(isWorthShowing("self", "<Block module>")).toBe(false);
     expect(isWorthShowing("self", "Block(\n  (linear): Linear()\n)")).toBe(false);
     expect(isWorthShowing("layer", "<torch.nn.Linear module>")).toBe(false);
+    expect(isWorthShowing("torch", "<module torch>")).toBe(false);
     expect(isWorthShowing("layer", "Tensor f32[2] cpu")).toBe(true);
     expect(isWorthShowing("name", "'<Block module>'")).toBe(true);
 });

@@ -3,8 +3,8 @@
 const LONGEST_VALUE = 40;
 const LONGEST_DATA = 60;
 
-/** A module's value, which shows only the type that its name already suggests. */
-const MODULE = /^<\S+ module>$/;
+/** The value of a module of a model or of Python, which shows only the type that its name already suggests. */
+const MODULE = /^<(?:\S+ module|module \S+)>$/;
 
 /** The debugger's summary of larger data, after the device. */
 const RANGE = /^.*? cpu( .*\d.*| all NaN| all True| all False)$/;
