@@ -16,8 +16,8 @@ const EMPTY = {
 const EMPTY_IN_SESSION = {
     Findings: "of this session appear here",
     Compiles: "when this program compiles them",
-    Graph: "select the compile under Compiles",
-    Guards: "select the compile under Compiles",
+    Graph: "Functions appear there when this program",
+    Guards: "Functions appear there when this program",
     Cache: "when this program has compiled",
     Timeline: "ordinary Python has no history.",
     Compare: "No call that differs is known",

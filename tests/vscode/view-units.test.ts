@@ -39,6 +39,16 @@ test("several compiles' reports about a line are one finding, errors first", () 
     expect(found[2]?.details).toEqual(["Use torch.where", "In f [0/1]", "In f [0/2]"]);
 });
 
+test("details of a session that its record repeats in other words are shown once", () => {
+    const finding = { title: "Graph break: no", place: { path: "/project/model.py", line: 3 }, severity: "warning" as const };
+    const hint = "Hint (not tried): Use torch.where";
+    const ofSession = [1, 2].map((attempt) => ({ ...finding, isRecorded: false, details: ["the rest is compiled", "Use torch.where", `In f [0/${attempt}]`] }));
+    const recorded = { ...finding, isRecorded: true, details: ["Then: the rest is compiled", "In f [0/1], f [0/2]", hint] };
+    expect(merged([...ofSession, recorded])[0]?.details).toEqual(recorded.details);
+    const other = { ...recorded, details: ["In f [0/1]", "Then: another"] };
+    expect(merged([...ofSession, other])[0]?.details).toEqual(["the rest is compiled", "Use torch.where", "In f [0/1]", "In f [0/2]", "Then: another"]);
+});
+
 test("a row of a finding begins with the cause, in few characters", () => {
     const shown = (title: string): string[] => Object.values(shortTitle(title));
     expect(shown("Graph break: Data-dependent branching")).toEqual(["Graph break", "Data-dependent branching"]);

@@ -51,7 +51,10 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
     return found;
 }
 
-/** Merges findings with the same title and line: the first one gets the details of all. */
+/**
+ * Merges findings with the same title and line: the first one gets the details of all. A session and its record say the
+ * same in other words: a detail that another one contains is left out.
+ */
 export function merged(findings: readonly Finding[]): Finding[] {
     const known = new Map<string, Finding>();
     for (const finding of findings) {
@@ -60,7 +63,8 @@ export function merged(findings: readonly Finding[]): Finding[] {
         if (first === undefined) {
             known.set(key, { ...finding, details: [...finding.details] });
         } else {
-            first.details.push(...finding.details.filter((text) => !first.details.includes(text)));
+            const details = [...new Set([...first.details, ...finding.details])];
+            first.details = details.filter((text) => !details.some((other) => other !== text && other.includes(withoutIn(text))));
             first.isRecorded ||= finding.isRecorded;
             if (first.setAt === undefined && finding.setAt !== undefined) {
                 first.setAt = finding.setAt;
@@ -69,6 +73,11 @@ export function merged(findings: readonly Finding[]): Finding[] {
     }
     const order = ["error", "warning", "info"];
     return [...known.values()].sort((one, other) => order.indexOf(one.severity) - order.indexOf(other.severity));
+}
+
+/** Shortens "In f [0/1]" to "f [0/1]", as it is in a list of several compiles. */
+function withoutIn(detail: string): string {
+    return /^\S+ (\S.* \[\d+\/\d+\])$/.exec(detail)?.[1] ?? detail;
 }
 
 /**
