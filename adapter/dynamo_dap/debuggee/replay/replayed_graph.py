@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 import sys
 import types
@@ -18,9 +19,9 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import promised_by
 from dynamo_dap.debuggee.torch_api.graphs.graph import (
+    is_resize,
     module_path,
     number_of,
-    target_name,
     user_places,
     with_other_paths,
 )
@@ -78,9 +79,43 @@ class ReplayedGraph:
         """By name: the program's tensors that belong to the graph."""
         self._attributes: dict[object, tuple[Any, Any]] = {}
         """By memory that belongs to the graph: a copy, and the contents when the call began."""
+        self.resizes: Mapping[Node, Node] = {}
+        """By operation of ``with_resizes`` that releases or resizes memory: the operation left out of ``module``."""
+        self.with_resizes: GraphModule | None = None
+        """The graph with ``resizes``, if it has any."""
         for node in self.nodes:
             if node.op == "placeholder":
                 self._take_input(node)
+
+    def leave_out_resizes(self) -> None:
+        """Leave out of ``module`` the operations that release or resize memory: they change no element that is read.
+
+        Raises:
+            NoRealValue: elements may depend on them, or they may resize memory that belongs to the graph.
+        """
+        found = [node for node in self.nodes if is_resize(node)]
+        module: Any = self.module
+        bodies = [each for each in module.modules() if each is not module and hasattr(each, "graph")]
+        if (found and self._attributes) or any(is_resize(node) for body in bodies for node in body.graph.nodes):
+            raise NoRealValue("it changes the size of a tensor's memory")
+        sizes: dict[object, list[object]] = {}
+        for node in found:
+            sizes.setdefault(node.args[0], []).append(node.args[1])
+        if not all(map(_only_shrinks, sizes.values())):
+            raise NoRealValue("it releases a tensor's memory and uses it again")
+        if not found:
+            return
+        torch = sys.modules["torch"]
+        whole = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+        for node in self.nodes:
+            copies[node] = whole.node_copy(node, copies.__getitem__)
+        self.with_resizes = torch.fx.GraphModule(self.module, whole)
+        self.resizes = {copies[node]: node for node in found}
+        for node in found:
+            self.module.graph.erase_node(node)
+        self.module.recompile()
+        self.nodes = list(self.module.graph.nodes)
 
     def take_attributes(self) -> None:
         """Replace the program's tensors that belong to the graph, such as an optimizer's parameters, by copies."""
@@ -129,6 +164,7 @@ class ReplayedGraph:
 
     def _take_input(self, node: Node) -> None:
         source = getattr(node.meta.get("grapharg"), "source", None)
+        self.names[node] = user_expression(source) or node.name
         if "_buffers" in (source_name(source) or ""):
             self._buffers.add(node)
         self.has_drawn_in_python |= "RandomValueSource" in f"{type(source).__name__} {source!r}"
@@ -136,7 +172,6 @@ class ReplayedGraph:
             self.inputs[node] = input_of_traced_call(node)
         except NoRealValue:
             return
-        self.names[node] = user_expression(source) or node.name
 
     def input_of(self, node: Node) -> object:
         """Return the input of a placeholder."""
@@ -248,8 +283,8 @@ def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: boo
         if graph is not None and output_count in (None, len(graph.output_nodes)):
             if not with_transforms:
                 refuse_transforms(graph)
-            _refuse_resized_memory(graph)
             graph.take_attributes()
+            graph.leave_out_resizes()
             return graph
     raise NoRealValue("the graph of a replay differs from the compiled graph")
 
@@ -269,10 +304,12 @@ def refuse_transforms(graph: ReplayedGraph) -> None:
         raise NoRealValue("it has transforms of torch.func, inside which a tensor represents a batch or a derivative")
 
 
-def _refuse_resized_memory(graph: ReplayedGraph) -> None:
-    """Refuse a graph that releases or resizes a tensor's memory: a replay would do that to the program's tensor."""
-    if any("resize_storage" in target_name(node) for node in graph.nodes):
-        raise NoRealValue("it changes the size of a tensor's memory")
+def _only_shrinks(sizes: Sequence[object]) -> bool:
+    """Return whether no item is larger than the one before, as far as the graph says."""
+    return all(
+        after == 0 or (isinstance(before, int) and isinstance(after, int) and after <= before)
+        for before, after in itertools.pairwise(sizes)
+    )
 
 
 def _traced(call: CachedCall) -> ReplayedGraph | None:

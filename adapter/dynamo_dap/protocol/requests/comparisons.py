@@ -16,7 +16,6 @@ CALLS = ".calls"
 NOTHING_DIFFERS = "nothing differs."
 """The verdict on a call whose results are equal, apart from rounding."""
 NEVER_COMPARED = (
-    "sizes of resized storages",
     "strides of gradients",
     "random states of Python and numpy",
 )

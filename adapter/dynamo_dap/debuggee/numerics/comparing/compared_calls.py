@@ -30,6 +30,7 @@ from dynamo_dap.debuggee.numerics.faults.stage_search import (
     ladder,
     name_of,
 )
+from dynamo_dap.debuggee.numerics.faults.storage_sizes import SIZES, fault_in_sizes
 from dynamo_dap.debuggee.numerics.faults.stored_state import (
     RETURNED,
     Before,
@@ -189,6 +190,11 @@ def _fault_in_values(
         comparison.runs.append("the function as ordinary Python, in a fork")
         comparison.reference.runs.problems.update(dict.fromkeys(run.problems))
     found = comparison.fault_of_dynamo(is_torch_file) or (comparison.fault() if comparison.differs else None)
+    if found is None and call.problem is None:
+        try:
+            found = fault_in_sizes(comparison, call.inputs, outputs_of(call), call.kept.random)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation of the program raises)
+            comparison.not_compared.append(f"{SIZES}: {first_line_of(problem)}")
     if found is None:
         try:
             found = comparison.fault_in_memory(call.inputs)

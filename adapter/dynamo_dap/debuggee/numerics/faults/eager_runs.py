@@ -408,7 +408,10 @@ def _restore_memory(call: CachedCall) -> None:
             owner = next((each for each in tensors if storage_of(each) == storage), None)
             if owner is None:
                 owner = _found_in_memory(storage)
-            owner.untyped_storage().copy_(before)
+            memory = owner.untyped_storage()
+            if memory.nbytes() != before.nbytes():
+                memory.resize_(before.nbytes())
+            memory.copy_(before)
 
 
 def _found_in_memory(storage: object) -> Any:

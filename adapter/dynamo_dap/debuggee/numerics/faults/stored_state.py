@@ -25,7 +25,7 @@ from typing import Any
 from dynamo_dap.debuggee.bytecode.exact_types import find_in_type, is_exactly
 from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
-from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import has_all_memory, version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall
@@ -44,6 +44,9 @@ Entry = tuple[str, tuple[Step, ...], str, Any]
 """The root of a value, the path from the root, the value's kind, and facts that are compared."""
 State = tuple[dict[str, Entry], list[str]]
 """The entries by expression, those nearer to a root first; and what was left out, as texts for the user."""
+
+_Memory = tuple[int, int] | None
+"""The size in bytes of memory, and at which element a tensor begins in it: -1 if elements lie beyond it."""
 
 RETURNED = "the returned value"
 
@@ -143,6 +146,8 @@ class Before:
         self._written = frozenset(written)
         values = [value for *_, value in _walk(roots)]
         self.tensors = {id(value): value for value in values if has_own_memory(value)}
+        self._storages = {storage_of(each): each.untyped_storage() for each in self.tensors.values()}
+        """Their memory, which is kept alive: new memory must not get the same key."""
         self._objects = {id(value): found for value in values if (found := _object_keys(value))}
         """The identities of the keys and members that are objects, by the identity of their dictionary or set."""
         self._versions: dict[int, int] = {}
@@ -159,7 +164,7 @@ class Before:
             kind, facts = _facts(value)
             if kind == "tensor":
                 content, left = self._content(value, left)
-                facts = (*facts, content)
+                facts = (*facts, self._memory(value), content)
                 left_out.tensors += content is None
             elif (objects := _object_keys(value)) and self._objects.get(id(value)) != objects:
                 left_out.keys.append(expression)
@@ -168,11 +173,20 @@ class Before:
             entries[expression] = (root, steps, kind, facts)
         return entries, left_out.texts()
 
+    def _memory(self, value: Any) -> _Memory:
+        """Return the size of a tensor's memory, unless it is new: a compiler may compute more or less around a view."""
+        size = value.untyped_storage().nbytes()
+        if not has_all_memory(value):
+            return size, -1
+        return (size, int(value.storage_offset())) if storage_of(value) in self._storages else None
+
     def _content(self, value: Any, left: int) -> tuple[object, int]:
         """Return a tensor's bytes, or its identity if it is unchanged; also how many bytes may still be kept.
 
-        The content is None if the tensor is too large, or not on the CPU.
+        The content is None if the tensor is too large, or not on the CPU; it is "" if its memory has been released.
         """
+        if not has_all_memory(value):
+            return "", left
         known = self._versions.get(id(value))
         if known == version_of(value) and storage_of(value) not in self._written:
             return id(value), left
@@ -187,7 +201,7 @@ class Before:
     def tensor(self, facts: tuple[Any, ...]) -> object:
         """Return the tensor with the ``facts`` of an entry; None if its contents were not kept."""
         torch = sys.modules["torch"]
-        shape, dtype, content = facts
+        shape, dtype, _, content = facts
         if not isinstance(content, bytes):
             return self.tensors.get(content)
         kind = getattr(torch, dtype)
@@ -235,7 +249,11 @@ def identity_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, ob
         else:
             value = _item(value, name) if kind == "item" else _value_of_object(value, name)
     found, facts = _facts(value)
-    return found, (id(value), version_of(value)) if found == "tensor" else (type(facts), facts)
+    if found != "tensor":
+        return found, (type(facts), facts)
+    tensor: Any = value
+    memory = tensor.untyped_storage()
+    return found, (id(tensor), version_of(tensor), storage_of(tensor), memory.nbytes(), tensor.storage_offset())
 
 
 def _item(value: Any, name: object) -> object:
@@ -408,6 +426,8 @@ def differences(
             continue
         texts = _text(kind, facts, other[3]), _text(other[2], other[3], facts)
         values = _value(other[2], other[3], before), _value(kind, facts, before)
+        if kind == other[2] == "tensor" and not _is_memory_same(facts[2], other[3][2]):
+            values = None, None  # the difference is not in the elements
         yield StoredDifference(expression, root, steps, *texts, values)
 
 
@@ -417,14 +437,38 @@ def _are_same(kind: str, one: Any, other: Any, before: Before, are_same: Callabl
             return False  # True equals 1, and 1 equals 1.0
         is_equal = bool(one == other) or (one != one and other != other)  # noqa: PLR0124  (only NaN differs from itself)
         return is_equal or (isinstance(one, float) and are_same(one, other))
-    if kind != "tensor" or one[:2] != other[:2] or one[2] == other[2]:
+    if kind != "tensor":
         return bool(one == other)
+    if one[:2] != other[:2] or not _is_memory_same(one[2], other[2]):
+        return False
+    if one[3] == other[3]:
+        return True
     tensors = before.tensor(one), before.tensor(other)
     return any(each is None for each in tensors) or are_same(*tensors)
 
 
+def _is_memory_same(one: _Memory, other: _Memory) -> bool:
+    """Return whether the sizes of memory are equal; memory of an unknown size has all elements of its tensor."""
+    if one is None or other is None:
+        return all(each is None or each[1] >= 0 for each in (one, other))
+    return one == other
+
+
 def _value(kind: str, facts: Any, before: Before) -> object:
     return facts if kind == "plain" else before.tensor(facts) if kind == "tensor" else None
+
+
+def _tensor_text(facts: Any, beside: object) -> str:
+    text = f"a tensor {facts[1]}{list(facts[0])}"
+    if not isinstance(beside, tuple) or facts[:2] != beside[:2]:
+        return text
+    if _is_memory_same(facts[2], beside[2]):
+        return f"{text} with other contents"
+    if facts[2] is None:
+        return f"{text} with all its memory"
+    size, offset = facts[2]
+    begins = f" from element {offset}" if offset > 0 else ""
+    return f"{text} in memory of {size} {'byte' if size == 1 else 'bytes'}{begins}"
 
 
 def _text(kind: str, facts: Any, beside: object) -> str:
@@ -432,8 +476,7 @@ def _text(kind: str, facts: Any, beside: object) -> str:
         text = repr(facts)
         return text if len(text) <= 80 else f"{text[:80]}..."
     if kind == "tensor":
-        text = f"a tensor {facts[1]}{list(facts[0])}"
-        return f"{text} with other contents" if isinstance(beside, tuple) and facts[:2] == beside[:2] else text
+        return _tensor_text(facts, beside)
     if kind == "sequence":
         return "1 item" if facts == 1 else f"{facts} items"
     if kind == "missing":

@@ -187,6 +187,11 @@ def written_by(node: Node) -> list[Node]:
     return [each for each in written if is_node(each)]
 
 
+def is_resize(node: Node) -> bool:
+    """Return whether an operation releases or resizes its operand's memory: ``x.untyped_storage().resize_(0)``."""
+    return node.op == "call_function" and "resize_storage_bytes_" in target_name(node)
+
+
 def node_with_result(node: Node) -> Node:
     """Return the node whose tensor an operation leaves: ``y`` for ``y[0] = x``, which returns nothing, else itself."""
     return node.args[0] if node.target is operator.setitem and is_node(node.args[0]) else node

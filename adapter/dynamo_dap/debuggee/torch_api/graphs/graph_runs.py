@@ -19,8 +19,9 @@ from typing import Any, Protocol, TypeGuard
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graphs.graph import target_name, written_by
+from dynamo_dap.debuggee.torch_api.graphs.graph import is_resize, target_name, written_by
 from dynamo_dap.debuggee.torch_api.graphs.operations import COLLECTIVES, LEFT_OUT, is_custom_operator, is_ordinary
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import needed_bytes
 from dynamo_dap.debuggee.torch_api.isolation import isolated, random_states
 from dynamo_dap.debuggee.torch_api.objects import Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import (
@@ -152,13 +153,19 @@ def has_own_memory(value: Any) -> TypeGuard[Tensor]:
 
 
 def with_earlier_memory(value: object, memory: Mapping[object, object]) -> Any:
-    """Return a tensor with its contents at the beginning of the call; any other value unchanged."""
+    """Return a tensor with its contents at the beginning of the call; any other value unchanged.
+
+    If its memory had been released by then, the elements are zeros.
+    """
     if not memory or not has_own_memory(value) or storage_of(value) not in memory:
         return value
     torch = sys.modules["torch"]
+    kept: Any = memory[storage_of(value)]
     with torch.no_grad():
+        if kept.nbytes() < needed_bytes(value):  # ``set_`` would grow the kept memory itself
+            return torch.zeros_like(value)
         copy = torch.empty(0, dtype=value.dtype, device=value.device)
-        return copy.set_(memory[storage_of(value)], value.storage_offset(), value.size(), value.stride())
+        return copy.set_(kept, value.storage_offset(), value.size(), value.stride())
 
 
 def in_transform() -> bool:
@@ -447,12 +454,7 @@ class GraphRun:
         if node.op == "output":
             return self._operands(node)[0][0]
         name = target_name(node)
-        if any(part in name for part in COLLECTIVES):
-            raise NoRealValue(
-                f"{name} is a collective: it is not run again, since other processes would have to take part"
-            )
-        if _ACCUMULATING in name:
-            raise NoRealValue(f"{name} is not run again: it would add to a gradient of the program again")
+        _refuse_outside_effects(node, name)
         if name.endswith("_set_grad_enabled"):
             self._records = bool(node.args[0])
         if any(part in name for part in LEFT_OUT):
@@ -546,6 +548,20 @@ class GraphRun:
                 self._bytes += change * each.untyped_storage().nbytes()
             if holders == 0:
                 del self._holders[storage]
+
+
+def _refuse_outside_effects(node: Node, name: str) -> None:
+    """Refuse an operation whose effect is not on the contents of memory: no copy would protect the program from it.
+
+    Raises:
+        NoRealValue: it is such an operation.
+    """
+    if any(part in name for part in COLLECTIVES):
+        raise NoRealValue(f"{name} is a collective: it is not run again, since other processes would have to take part")
+    if _ACCUMULATING in name:
+        raise NoRealValue(f"{name} is not run again: it would add to a gradient of the program again")
+    if is_resize(node):
+        raise NoRealValue(f"{name} is not run again: it would change the size of the program's memory again")
 
 
 _OPERATIONS = ("call_function", "call_method", "call_module")

@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     with_earlier_memory,
 )
 from dynamo_dap.debuggee.torch_api.graphs.operations import is_ordinary
-from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, version_of
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, needed_bytes, version_of
 from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Output, Tracer, Translator
@@ -293,7 +293,12 @@ def input_of_traced_call(placeholder: Node) -> object:
         raise NoRealValue(f"the input '{placeholder.name}' of the graph no longer exists") from None
     if placeholder.meta.get(_VERSION, version_of(example)) != version_of(example):
         raise NoRealValue(f"the input '{placeholder.name}' of the graph was changed in place since")
-    return example if call is None else with_earlier_memory(example, call.memory)
+    memory = {} if call is None else call.memory
+    if has_own_memory(example):
+        kept: Any = memory.get(storage_of(example), example.untyped_storage())
+        if kept.nbytes() < needed_bytes(example):
+            raise NoRealValue(f"the memory of the input '{placeholder.name}' was released")
+    return with_earlier_memory(example, memory)
 
 
 _VERSION = "dynamo_dap_version"

@@ -94,6 +94,22 @@ def address_of(tensor: Tensor) -> int:
         return 0
 
 
+def needed_bytes(tensor: Tensor) -> int:
+    """Return how many bytes of memory the elements of a plain tensor need, from the beginning of its storage."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int((tensor.storage_offset() + last + 1) * tensor.itemsize)
+
+
+def has_all_memory(tensor: Tensor) -> bool:
+    """Return whether a plain tensor's memory has all its elements: a program may release memory, as FSDP does.
+
+    Reading a tensor without all its memory raises or crashes.
+    """
+    return bool(tensor.untyped_storage().nbytes() >= needed_bytes(tensor))
+
+
 def is_memory_alive(tensor: Tensor) -> Callable[[], bool]:
     """Return a weak check whether the memory of ``tensor`` is still in use."""
     if MEMORY.problem is not None:
