@@ -61,7 +61,7 @@ def test_mismatch_stops_where_memory_is_not_released(session: Session, tmp_path:
     launch(session, program)
     stop = session.wait_for_stop("exception", at="wrong")
     exception_id, (what, _, cause) = reported(session, stop)
-    assert exception_id.startswith("Mismatch: The memory of x has 16 bytes")
+    assert exception_id.startswith("Mismatch: The memory of x has")
     assert what.endswith("in eager 0 bytes.")
     assert cause.startswith("Cause: the backend (kept)")
     session.resume()

@@ -159,7 +159,7 @@ class WrittenInputs:
 
     def _difference(self, placeholder: Node, expected: object, other: object) -> Difference:
         if has_own_memory(other) and not has_all_memory(other):
-            return Difference(0.0, 0.0, True)  # it has no contents any more; ``storage_sizes`` compares their size
+            return Difference(0.0, 0.0, True)  # its memory was released: ``storage_sizes`` compares their size
         how = difference(expected, other, self._runs.referee(left_key(placeholder.name)))
         given = self._graph.inputs.get(placeholder)
         if has_own_memory(given) and storage_of(given) not in self._graph.written:
