@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dynamo_dap.debuggee.inductor.stage_costs import MAXIMUM_REASONS, Reasons
+from dynamo_dap.debuggee.torch_api.lowering.stage_costs import MAXIMUM_REASONS, Reasons
 
 
 @dataclass

@@ -85,21 +85,13 @@ _MAXIMUM_MODULES = 25
 """How many modules a folder has at most: a newcomer looks through their names."""
 
 _STILL_TOUCH_TORCH: set[str] = {
-    "history.abandoned_attempts",
     "history.changed_traces",
     "history.saved_traces",
     "history.snapshots",
     "history.trace_changes",
     "history.state_log",
-    "inductor.bisecting",
     "inductor.explored_stages",
-    "inductor.lowering_hooks",
-    "inductor.stage_costs",
     "numerics.gradients.gradient_run",
-    "numerics.faults.stage_search",
-    "replay.graph_calls",
-    "replay.replayed_graph",
-    "triton.generated_kernels",
 }
 """Modules of features that still use private parts of torch; only ``torch_api`` should."""
 
@@ -116,7 +108,6 @@ _STILL_ASSIGN_FUNCTIONS = {
     "eager.pydevd_requests": 3,
     "eager.pydevd_variables": 4,
     "eager.slow_rows": 1,
-    "history.abandoned_attempts": 1,
     "launch.children.child_processes": 1,
     "launch.runs.recording": 1,
     "launch.runs.trial": 1,
@@ -127,6 +118,7 @@ _STILL_ASSIGN_FUNCTIONS = {
     "torch_api.compiles.minifying": 5,
     "torch_api.graphs.accuracy": 1,
     "torch_api.import_hooks": 1,
+    "torch_api.traced.abandoned_attempts": 1,
     "torch_api.traced.data_dependence": 1,
     "torch_api.traced.replays": 1,
     "torch_api.traced.traced_frame": 1,

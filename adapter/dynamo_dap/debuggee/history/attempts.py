@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse
 from dynamo_dap.debuggee.history.time_travel import Destination, LinesWithBreakpoints, Place, Stops, TraceHistory
 from dynamo_dap.debuggee.numerics.graphs.not_finite import NAN, kinds_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.graphs.graph import with_operands
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.traced.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.torch_api.traced.data_dependence import node_of_symbol
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.trackers.forms import TensorForm

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, all_before
 from dynamo_dap.debuggee.history.saved_traces import CallObjects, SavedTrace
 from dynamo_dap.debuggee.history.state_log import StateLog
@@ -26,6 +25,7 @@ from dynamo_dap.debuggee.history.trace_changes import CHANGES, STATE_LOG
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import calls_resume_function, resume_function
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import is_served, user_function_of
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.traced.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import frame_below_trace
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache

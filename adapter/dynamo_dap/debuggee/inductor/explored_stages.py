@@ -16,8 +16,9 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynamo_dap.debuggee.inductor.lowering_hooks import use_no_caches
-from dynamo_dap.debuggee.inductor.stage_costs import (
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.lowering.lowering_hooks import use_no_caches
+from dynamo_dap.debuggee.torch_api.lowering.stage_costs import (
     COPIES,
     FLOPS,
     LOWERED_BY,
@@ -31,7 +32,6 @@ from dynamo_dap.debuggee.inductor.stage_costs import (
     lowerings_of,
     reasons_of,
 )
-from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.objects import Graph, GraphModule, Node
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, calling_frame

@@ -18,10 +18,10 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Stop
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
-from dynamo_dap.debuggee.inductor.lowering_hooks import LoweringHooks, Work, place_of
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_api.graphs.graph import user_places
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.lowering.lowering_hooks import LoweringHooks, Work, place_of
 from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.values.families import present
 from dynamo_dap.debuggee.values.model import Fixed, ScopeOfFrame, Value, Variable

@@ -23,8 +23,8 @@ from dynamo_dap.debuggee.inductor.explored_stages import (
     forward_of,
     made_from,
 )
-from dynamo_dap.debuggee.inductor.stage_costs import Figures
 from dynamo_dap.debuggee.torch_api.graphs.graph import nodes_of, user_places
+from dynamo_dap.debuggee.torch_api.lowering.stage_costs import Figures
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, graph_lines, names_of_inputs, result_text
 from dynamo_dap.explore.model import Document, Part

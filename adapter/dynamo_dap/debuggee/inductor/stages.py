@@ -15,11 +15,11 @@ from dynamo_dap.debuggee.inductor.explored_stages import (
     StageObserver,
     compile_id,
 )
-from dynamo_dap.debuggee.inductor.stage_costs import Figures
 from dynamo_dap.debuggee.inductor.stage_documents import StageDocuments
 from dynamo_dap.debuggee.recording.answers import SourceOf, StagesBody, stages_body
 from dynamo_dap.debuggee.recording.function_names import function_of_compile, name_of_compile
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_api.lowering.stage_costs import Figures
 from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.explore.model import Document, Explored, in_order

@@ -18,7 +18,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.replay.one_time_code import SERVED_ONCE
 from dynamo_dap.debuggee.torch_api.cache.cache_entries import tensors_of
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, original_of
-from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graphs.compiled_graphs import graphs_of, installed_graphs
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     REAL_VALUES,
     has_own_memory,
@@ -42,14 +42,9 @@ from dynamo_dap.debuggee.torch_api.traced.replays import REPLAYS, CachedCall
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
-_CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
-_PREFIX = "__compiled_fn"
-
 _WITH_BYTES = ("cpu", "cuda", "xpu", "mps")
 """Devices whose memory torch can copy. A device written in Python has its data elsewhere, and a copy crashes."""
 _TOKENS = itertools.count()
-
-GRAPHS = Feature("reading the results of compiled graphs", _CLEANUPS)
 
 
 @dataclass(eq=False)
@@ -207,17 +202,15 @@ class GraphCalls:
                 self._observers = {other: size for other, size in self._observers.items() if other is not observer}
             else:
                 self._observers = {**self._observers, observer: wanted}
-            if GRAPHS.problem is None and "torch._dynamo.utils" in sys.modules:
-                for scope, name in _installed(GRAPHS.resolve(_CLEANUPS).values.values()):
-                    # The graph may be older than the hook that notes its attributes.
-                    self._set(scope, name, _kept_by(scope.get(name)) if self._observers else ())
+            for scope, name in installed_graphs():
+                # The graph may be older than the hook that notes its attributes.
+                self._set(scope, name, _kept_by(scope.get(name)) if self._observers else ())
 
     def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[object], ...] = ()) -> None:
         """Observe the graph of newly generated code; ``attributes`` are the graph's own tensors."""
-        if GRAPHS.problem is None:
-            with self._lock:
-                for scope, name in _installed([GRAPHS.resolve(_CLEANUPS).get(code, ())]):
-                    self._set(scope, name, attributes)
+        with self._lock:
+            for scope, name in graphs_of(code):
+                self._set(scope, name, attributes)
 
     def _set(self, scope: dict[str, object], name: str, attributes: tuple[weakref.ref[object], ...] = ()) -> None:
         present = scope.get(name)
@@ -295,13 +288,6 @@ class GraphCalls:
 
 GRAPH_CALLS = GraphCalls()
 """The only instance in the process."""
-
-
-def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, object], str]]:
-    """Yield the dictionary and name of each compiled graph; torch's ``CleanupHook`` removes it with its code."""
-    for each in [hook for group in list(hooks) for hook in group]:
-        if str(getattr(each, "name", "")).startswith(_PREFIX):
-            yield each.scope, each.name
 
 
 def _kept_by(graph: object) -> tuple[weakref.ref[object], ...]:

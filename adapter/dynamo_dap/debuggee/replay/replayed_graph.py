@@ -16,7 +16,6 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import promised_by
 from dynamo_dap.debuggee.torch_api.graphs.graph import (
     is_resize,
@@ -42,12 +41,9 @@ from dynamo_dap.debuggee.torch_api.traced.sources import user_expression
 from dynamo_dap.debuggee.torch_api.traced.symbols import hint_of, is_symbolic
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import ORIGINALS
 from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import NODE_HOOK
+from dynamo_dap.debuggee.torch_api.traced.translator import traced_codes
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, source_name
 from dynamo_dap.debuggee.trace.runs import SilentRun
-
-_TRACED_CODES = "torch._dynamo.utils:get_traced_code"
-
-TRACED_CODES = Feature("comparing values that called functions store", _TRACED_CODES)
 
 
 class ReplayedGraph:
@@ -225,7 +221,7 @@ class ReplayedGraph:
     @property
     def output_nodes(self) -> Sequence[Any]:
         """The graph's outputs: nodes and constants."""
-        returned: object = self.output.args[0]
+        returned: object = self.nodes[-1].args[0]
         return list(returned) if isinstance(returned, list | tuple) else [returned]
 
     def fresh_inputs(self, *, copies_all: bool = False, require_gradients: bool = False) -> list[object]:
@@ -342,8 +338,7 @@ def _shared_bodies(module: Any) -> set[int]:
 
 def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:
     """Add the inlined functions, which Dynamo knows during the trace."""
-    if TRACED_CODES.problem is None:
-        graph.codes = [graph.call.code, *(TRACED_CODES.resolve(_TRACED_CODES)() or ())]
+    graph.codes = [graph.call.code, *traced_codes()]
     return graph
 
 

@@ -3,6 +3,7 @@
     traced         a running trace: frames, VariableTrackers, symbols, sizes, replays
     graphs         FX graphs, and what runs them
     compiles       a compile's events, phases, graph breaks and errors
+    lowering       below Dynamo: AOTAutograd, passes of Inductor, its lowering and its kernels
     cache          cache entries, guards, lookups, kernels on disk
     code_objects   generated code: originals, names, memory of frames
     devices        CUDA graphs, buckets of DDP, process groups

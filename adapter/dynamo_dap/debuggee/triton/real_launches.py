@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.lowering.generated_kernels import Given, watch_generated_launches
 from dynamo_dap.debuggee.triton.argument_copies import ArgumentCopies, KernelDifference
 from dynamo_dap.debuggee.triton.device_functions import device_functions
-from dynamo_dap.debuggee.triton.generated_kernels import Given, watch_generated_launches
 from dynamo_dap.debuggee.triton.interpreter import Observer, follow, note_arguments
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, Launch
 from dynamo_dap.debuggee.wrapping.locks import Level, lock

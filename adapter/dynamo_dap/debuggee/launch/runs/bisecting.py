@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.debuggee.inductor.bisecting import BisectedRun
 from dynamo_dap.debuggee.launch.runs.program import Program, run
+from dynamo_dap.debuggee.torch_api.lowering.bisected_items import BisectedRun
 from dynamo_dap.protocol.requests.bisection import BisectionRun
 
 

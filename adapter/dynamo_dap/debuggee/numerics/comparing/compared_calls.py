@@ -24,12 +24,7 @@ from dynamo_dap.debuggee.numerics.faults.eager_runs import (
     state_after,
     visits_that_store,
 )
-from dynamo_dap.debuggee.numerics.faults.stage_search import (
-    DYNAMO,
-    draws_its_own_numbers,
-    ladder,
-    name_of,
-)
+from dynamo_dap.debuggee.numerics.faults.stage_search import DYNAMO, ladder
 from dynamo_dap.debuggee.numerics.faults.storage_sizes import SIZES, fault_in_sizes
 from dynamo_dap.debuggee.numerics.faults.stored_state import (
     RETURNED,
@@ -46,11 +41,13 @@ from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import (
 from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.graphs.memory_runs import raises_by
 from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
+from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import is_compiled_backward
+from dynamo_dap.debuggee.torch_api.compiles.backends import draws_its_own_numbers, name_of
 from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.graphs.compiled_graphs import GRAPHS
 from dynamo_dap.debuggee.torch_api.graphs.graph import operation_name, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.transforms import TRANSFORMS

@@ -44,7 +44,7 @@ from dynamo_dap.debuggee.numerics.comparing.returned_memory import (
     memory_left_out,
 )
 from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison, EagerRaises
-from dynamo_dap.debuggee.numerics.faults.stage_search import AOT_AUTOGRAD, DYNAMO, name_of
+from dynamo_dap.debuggee.numerics.faults.stage_search import AOT_AUTOGRAD, DYNAMO
 from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import (
     GradientComparison,
     KeptBackward,
@@ -57,6 +57,7 @@ from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_c
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replayed_graph import place_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.compiles.backends import name_of
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.compiles.errors import BackendFailure, error_behind, failure_of, is_failure_of_dynamo

@@ -24,7 +24,6 @@ from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
     with_initial_randomness,
 )
 from dynamo_dap.debuggee.numerics.faults.comparisons import Reference
-from dynamo_dap.debuggee.numerics.faults.stage_search import draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import GRADIENTS, is_backward_compiled
 from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.numerics.graphs.differences import widened
@@ -33,6 +32,7 @@ from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, Gr
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, place_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of
+from dynamo_dap.debuggee.torch_api.compiles.backends import draws_its_own_numbers
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name

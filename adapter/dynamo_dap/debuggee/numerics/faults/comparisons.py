@@ -14,12 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.faults.body_faults import ALONE, ComparedBody
-from dynamo_dap.debuggee.numerics.faults.stage_search import (
-    DYNAMO,
-    draws_its_own_numbers,
-    ladder,
-    part_at_fault,
-)
+from dynamo_dap.debuggee.numerics.faults.stage_search import DYNAMO, ladder, part_at_fault
 from dynamo_dap.debuggee.numerics.faults.stored_state import StoredDifference
 from dynamo_dap.debuggee.numerics.graphs.differences import Difference, Referee, difference, zeros_of_other_sign
 from dynamo_dap.debuggee.numerics.graphs.exact_runs import ExactRuns, TakenResult, overwritten_key, version_after
@@ -32,6 +27,7 @@ from dynamo_dap.debuggee.numerics.graphs.memory_runs import (
 )
 from dynamo_dap.debuggee.numerics.graphs.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of
+from dynamo_dap.debuggee.torch_api.compiles.backends import draws_its_own_numbers
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import (
     OPERATOR,

@@ -7,18 +7,18 @@ the thread that makes the call.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dynamo_dap.debuggee.torch_api.compiles.backends import (
+    STAGES,
+    aot_eager,
+    aot_eager_decomposed,
+    is_inductor,
+    name_of,
+)
 from dynamo_dap.debuggee.torch_api.compiles.disabled_parts import wrong_part
-from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.protocol.requests.comparisons import JudgedStage
-
-_AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
-_DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"
-
-STAGES = Feature("distinguishing AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
 
 AOT_AUTOGRAD = "AOTAutograd"
 DECOMPOSITION = "decomposition"
@@ -32,9 +32,9 @@ def stages_before(backend: object) -> list[tuple[str, Callable[..., object]]]:
     """Return the name of each stage before ``backend``, in order, with a backend that ends after the stage."""
     if STAGES.problem is not None:
         return []
-    stages = [(AOT_AUTOGRAD, STAGES.resolve(_AOT_EAGER))]
+    stages = [(AOT_AUTOGRAD, aot_eager())]
     if is_inductor(backend):
-        stages.append((DECOMPOSITION, STAGES.resolve(_DECOMPOSED)))
+        stages.append((DECOMPOSITION, aot_eager_decomposed()))
     return stages
 
 
@@ -80,25 +80,5 @@ def part_at_fault(
     """
     if not is_inductor(backend) or stage == AOT_AUTOGRAD:
         return None
-    name, tried = ("inductor", backend) if stage is None else (_BISECTED[DECOMPOSITION], STAGES.resolve(_DECOMPOSED))
+    name, tried = ("inductor", backend) if stage is None else (_BISECTED[DECOMPOSITION], aot_eager_decomposed())
     return wrong_part(name, lambda: is_right(tried))
-
-
-def name_of(backend: object) -> str:
-    """Return the name by which a backend is passed to ``torch.compile``."""
-    name = getattr(backend, "compiler_name", None)
-    if isinstance(name, str):
-        return name
-    inner = getattr(backend, "compiler_fn", backend)
-    return str(getattr(inner, "__name__", type(inner).__name__))
-
-
-def is_inductor(backend: object) -> bool:
-    """Return whether a cache entry's backend is Inductor."""
-    return name_of(backend) == "inductor"
-
-
-def draws_its_own_numbers(backend: object) -> bool:
-    """Return whether graphs compiled by ``backend`` draw other random numbers than the same operations in eager."""
-    config: object = sys.modules.get("torch._inductor.config")
-    return is_inductor(backend) and not getattr(config, "fallback_random", False)

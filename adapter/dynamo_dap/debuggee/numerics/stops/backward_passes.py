@@ -28,7 +28,6 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.generated.call_interfaces import CallFacts
-from dynamo_dap.debuggee.numerics.faults.stage_search import draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import (
     GRADIENTS,
     GradientRun,
@@ -39,6 +38,7 @@ from dynamo_dap.debuggee.numerics.gradients.gradient_run import (
 )
 from dynamo_dap.debuggee.numerics.stops.backward_lines import BackwardLines, BackwardOrigin, Survey, Visit, ends_at
 from dynamo_dap.debuggee.recording.function_names import name_of_call
+from dynamo_dap.debuggee.torch_api.compiles.backends import draws_its_own_numbers
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, evaluating_on_real_values, with_earlier_memory
 from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraphInCall

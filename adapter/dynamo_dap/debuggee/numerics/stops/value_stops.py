@@ -43,7 +43,7 @@ from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
 from dynamo_dap.debuggee.numerics.comparing.returned_memory import ReturnedMemory, ReusedMemory, fault_of_memory
 from dynamo_dap.debuggee.numerics.comparing.shown_values import ShownValues
 from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison, EagerRaises, Fault
-from dynamo_dap.debuggee.numerics.faults.stage_search import DYNAMO, draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.faults.stage_search import DYNAMO
 from dynamo_dap.debuggee.numerics.faults.stored_state import StoredDifference
 from dynamo_dap.debuggee.numerics.graphs.not_finite import (
     INF,
@@ -75,6 +75,7 @@ from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, Gr
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, module_of, place_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import readable_function_name, user_function_name
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of
+from dynamo_dap.debuggee.torch_api.compiles.backends import draws_its_own_numbers
 from dynamo_dap.debuggee.torch_api.compiles.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.graphs.graph import operation_name, target_name

@@ -20,11 +20,13 @@ _RUN = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.run"
 _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
 _CONTEXT = "torch._guards:CompileContext.try_get"
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
+_TRACED_CODES = "torch._dynamo.utils:get_traced_code"
 
 RUNNING = Feature("finding what runs a generator", _RUN)
 CALLERS = Feature("distinguishing a traced function's callers from torch's frames", _CALLBACK)
 IDENTITY = Feature("distinguishing attempts of a trace", _CONTEXT)
 RESTARTS = Feature("finding why an analysis was restarted", _COMPILE_FRAME)
+TRACED_CODES = Feature("comparing values that called functions store", _TRACED_CODES)
 
 
 def with_callers(translator: Translator) -> Iterator[Any]:
@@ -38,6 +40,11 @@ def with_callers(translator: Translator) -> Iterator[Any]:
 def is_in_resume_prologue(translator: Translator) -> bool:
     """Return whether a resume function is still restoring its state: none of the user's code runs there."""
     return bool(getattr(translator, "is_tracing_resume_prologue", False))
+
+
+def traced_codes() -> Sequence[types.CodeType]:
+    """Return the functions that the running trace has inlined so far; empty if this torch does not say."""
+    return () if TRACED_CODES.problem is not None else TRACED_CODES.resolve(_TRACED_CODES)() or ()
 
 
 def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:

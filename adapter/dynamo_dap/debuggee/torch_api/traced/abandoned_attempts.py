@@ -15,10 +15,9 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.real_values import note_versions
 from dynamo_dap.debuggee.torch_api.isolation import DYNAMO_OFF, READING, global_state, preserved_global_state
-from dynamo_dap.debuggee.torch_api.traced.replays import clear, forget_tensors
+from dynamo_dap.debuggee.torch_api.traced.replays import clear, forget_tensors, replayed_call
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.translator import EARLIER_REASONS, restart_reasons
-from dynamo_dap.debuggee.trace.runs import current_run
 
 _OUTPUT = "torch._dynamo.output_graph:OutputGraph.cleanup"
 _RESTART = "torch._dynamo.exc:RestartAnalysis"
@@ -55,7 +54,7 @@ class AbandonedAttempt:
         """Torch's reason for abandoning it."""
         self.is_abandoned = self.ended_at_break = False
         root = getattr(self._output, "root_tx", None)
-        if ABANDONED.problem is None and current_run().call is None and root is not None:
+        if ABANDONED.problem is None and replayed_call() is None and root is not None:
             self._root = root
             self._arguments = self._root.f_locals
             self._output.cleanup = self._cleanup
