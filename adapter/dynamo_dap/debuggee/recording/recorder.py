@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.recording.answers import (
     guards_answer,
     guards_body,
 )
+from dynamo_dap.debuggee.recording.code_texts import disassembled, kernels_in
 from dynamo_dap.debuggee.recording.facts import cuda_graph, digests_of
 from dynamo_dap.debuggee.recording.function_names import (
     function_of,
@@ -45,8 +46,6 @@ from dynamo_dap.debuggee.torch_api.cache.recompiles import failures_of
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.compiles.compilation import (
     cache_counts,
-    disassembled,
-    kernels_in,
     name_of_backend,
     output_files,
     phases_of,

@@ -16,13 +16,12 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dynamo_dap.debuggee.replay.module_paths import module_path, with_other_paths
 from dynamo_dap.debuggee.torch_api.graphs.custom_operators import promised_by
 from dynamo_dap.debuggee.torch_api.graphs.graph import (
     is_resize,
-    module_path,
     number_of,
     user_places,
-    with_other_paths,
 )
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     CallOperator,

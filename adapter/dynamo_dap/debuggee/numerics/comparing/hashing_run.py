@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
     outputs_of,
     with_initial_randomness,
 )
+from dynamo_dap.debuggee.numerics.comparing.tensor_hashes import digest_of
 from dynamo_dap.debuggee.numerics.faults.comparisons import Reference
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import GRADIENTS, is_backward_compiled
 from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass, ReturnedGradients
@@ -38,7 +39,6 @@ from dynamo_dap.debuggee.torch_api.compiles.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.graphs.tensor_hashes import digest_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened

@@ -5,15 +5,12 @@ Runs on the compiling thread.
 
 from __future__ import annotations
 
-import dis
-import re
 import sys
 import time
 import types
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import shown_names
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.objects import Translator
 from dynamo_dap.debuggee.torch_api.traced.translator import compile_identity
@@ -145,21 +142,6 @@ def output_files() -> list[str]:
     return [file for file in loaded if file]
 
 
-def kernels_in(path: str) -> list[str]:
-    """Return the kernels of an output code file: its own fused ones, then those of libraries."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_OUTPUT_CODE)
-    except (OSError, UnicodeDecodeError):
-        return []
-    return list(dict.fromkeys([*_KERNEL.findall(text), *_EXTERN.findall(text)]))
-
-
-_OUTPUT_CODE = 4 * 1024 * 1024
-_KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(", re.MULTILINE)
-_EXTERN = re.compile(r"\b(extern_kernels\.\w+|torch\.ops\.\w+\.\w+(?:\.\w+)?)\(")
-
-
 def cache_counts() -> dict[str, int]:
     """Return the hits, misses and bypasses of the caches of compiled graphs in this process."""
     if COUNTERS.problem is not None:
@@ -174,24 +156,6 @@ def cache_counts() -> dict[str, int]:
 
 
 _CACHES = {"FX graph cache": ("inductor", "fxgraph_cache"), "AOTAutograd cache": ("aot_autograd", "autograd_cache")}
-
-
-def disassembled(code: types.CodeType, maximum: int) -> str:
-    """Return the instructions of generated code, a line each, of ``maximum`` characters at most.
-
-    Dynamo's global names are as in ``shown_names``.
-    """
-    lines: list[str] = []
-    left = maximum
-    for instruction in dis.get_instructions(code):
-        argument = instruction.argrepr or ("" if instruction.arg is None else str(instruction.arg))
-        line = f"{instruction.offset:5} {instruction.opname} {shown_names(argument)}".rstrip()
-        left -= len(line) + 1
-        if left < 0:
-            lines.append("…")
-            break
-        lines.append(line)
-    return "\n".join(lines)
 
 
 def phases_of(compile_id: str) -> dict[str, float]:
