@@ -27,6 +27,7 @@ from dynamo_dap.debuggee.torch_api.cache.cache_entries import tensors_of
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_api.graphs.compiled_graphs import graphs_of, installed_graphs
+from dynamo_dap.debuggee.torch_api.graphs.dynamic_marks import Mark, OwnMarks
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     REAL_VALUES,
     has_own_memory,
@@ -61,6 +62,8 @@ class GraphCall:
     """The exception that the compiled graph raised."""
     number: int = field(default_factory=_TOKENS.__next__)
     """The call's number in the process."""
+    marks: tuple[Mark, ...] = ()
+    """The marks of dynamic sizes that the graph has left on its inputs."""
 
     @property
     def token(self) -> str:
@@ -97,6 +100,7 @@ class GraphCall:
             backend=getattr(entry, "backend", None),
             number=None,
             memory=self.kept.memory,
+            marks=self.marks,
         )
 
 
@@ -154,6 +158,8 @@ class ObservedGraph:
     """Positions of the items of ``given`` to which the graph writes; None before the first reported call."""
     draws: bool = True
     """Whether it draws random numbers."""
+    marks: OwnMarks = field(default_factory=OwnMarks)
+    """The marks of dynamic sizes that its calls have left on their inputs."""
     reported: set[object] = field(default_factory=set)
     """Messages that observers have shown about the graph, so that each appears once."""
 
@@ -237,12 +243,13 @@ class GraphCalls:
         kept = self._guarded_keep(graph, inputs, frame.f_code)
         if kept is None:
             return graph.compiled(*inputs)
+        before = graph.marks.present(inputs)
         try:
             outputs = graph.compiled(*inputs)
         except Exception as problem:
             self._report_observers(GraphCall(graph, frame, inputs, kept, problem=problem))
             raise
-        self._report_observers(GraphCall(graph, frame, inputs, kept, outputs))
+        self._report_observers(GraphCall(graph, frame, inputs, kept, outputs, marks=graph.marks.take(before)))
         return outputs
 
     def _keep(self, graph: ObservedGraph, inputs: tuple[object, ...], code: types.CodeType) -> KeptInputs | None:

@@ -149,13 +149,18 @@ class ReplayedGraph:
         return other
 
     def take_inputs(self, given: Sequence[object]) -> None:
-        """Use the compiled graph's own inputs, since the replay draws other random numbers in Python."""
+        """Use the compiled graph's own inputs, since the replay draws other random numbers in Python.
+
+        Raises:
+            NoRealValue: the replay's graph has another number of inputs.
+        """
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
-        if len(placeholders) == len(given):
-            self.call_inputs = dict(zip(placeholders, given, strict=True))
-            self.inputs = {
-                node: with_earlier_memory(value, self.call.memory) for node, value in self.call_inputs.items()
-            }
+        if len(placeholders) != len(given):
+            raise NoRealValue(
+                f"the compiled graph takes {len(given)} inputs, and the graph of a replay {len(placeholders)}"
+            )
+        self.call_inputs = dict(zip(placeholders, given, strict=True))
+        self.inputs = {node: with_earlier_memory(value, self.call.memory) for node, value in self.call_inputs.items()}
 
     def _take_input(self, node: Node) -> None:
         source = getattr(node.meta.get("grapharg"), "source", None)

@@ -127,7 +127,7 @@ class KeptBackward:
         """
         kept = cls(graph, call.inputs, states, cached_call.backend, call.kept.memory)
         kept.graph = graph.with_inputs(graph.module, {node: each.value for node, each in kept.inputs.items()})
-        kept.graph.call = replace(cached_call, frame=_NO_FRAME, arguments={}, closure=(), memory={})
+        kept.graph.call = replace(cached_call, frame=_NO_FRAME, arguments={}, closure=(), memory={}, marks=())
         kept.function = name_of_call(cached_call)
         kept.token = call.token
         kept.compile_id, kept.number = cached_call.compile_id, call.graph.calls

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graphs.dynamic_marks import Mark
 from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.isolation import COMPILES, dynamo_off, isolated
@@ -39,6 +40,9 @@ _COMPILE_CONTEXT = "torch._guards:CompileContext"
 _COMPILE_ID = "torch._guards:CompileId"
 _IN_CONTEXT = "torch._guards:compile_context"
 _CODE_STATE = "torch._dynamo.pgo:get_code_state"
+_SIZE_ENTRY = "torch._dynamo.pgo:FrameStateSizeEntry"
+_DYNAMIC_SIZE = "torch._dynamo.pgo:auto_dynamic"
+_UNKNOWN_SIZE = "torch._dynamo.pgo:auto_unset"
 _CLEANUPS = "torch._dynamo.utils:CleanupManager"
 _COMPILE_GRAPH = "torch._dynamo.output_graph:OutputGraph.compile_subgraph"
 _OUTPUT = "torch._dynamo.output_graph:OutputGraph"
@@ -64,6 +68,7 @@ REPLAYS = Feature(
     *COMPILES,
 )
 
+SIZE_MEMORY = Feature("the symbols of a cached call's sizes", _SIZE_ENTRY, _DYNAMIC_SIZE, _UNKNOWN_SIZE)
 SAVED_TRACES = Feature("stopping in cached calls without tracing them again", _COMPILE_GRAPH, _OUTPUT, _TRACING)
 
 _OWN_COMPILES = itertools.count(1_000_000)
@@ -128,6 +133,8 @@ class CachedCall:
     """Its values in the backward pass, if the call has ended and is inspected there."""
     memory: Mapping[object, Any] = field(default_factory=dict)
     """Earlier contents of tensors that were changed since the call began, by ``storage_of``."""
+    marks: tuple[Mark, ...] = ()
+    """The marks of dynamic sizes that the call's graph has left on its inputs."""
     forgets_sizes: bool = False
     """Whether the replay ignores the sizes that Dynamo remembers: every size is a constant, as in a first compile."""
     changes: tuple[str, ...] = ()
@@ -382,7 +389,8 @@ def _isolated_compile(replay: Replay, made_code: MadeCode | None = None) -> Iter
         modes=True, compiles=True, keeps_numbers=lambda: made_code is not None and made_code.code is not None
     ) as stack:
         stack.enter_context(replaying(replay))
-        stack.enter_context(_own_memory_of_sizes(forgotten=call.forgets_sizes))
+        stack.enter_context(_own_memory_of_sizes(call))
+        stack.enter_context(_without_own_marks(call))
         stack.enter_context(_restored_globals(call.frame.f_globals, made_code))
         stack.enter_context(REPLAYS.resolve(_IN_CONTEXT)(REPLAYS.resolve(_COMPILE_CONTEXT)(identity)))
         stack.enter_context(REPLAYS.resolve(_FUNCTION_MODES))
@@ -492,11 +500,39 @@ def _restored_globals(names: dict[str, object], made_code: MadeCode | None) -> I
 
 
 @contextlib.contextmanager
-def _own_memory_of_sizes(*, forgotten: bool) -> Iterator[None]:
+def _without_own_marks(call: CachedCall) -> Iterator[None]:
+    with Swap() as swap:
+        for tensor, name, before in call.marks:
+            swap.set(tensor, name, set(before))
+        yield
+
+
+@contextlib.contextmanager
+def _own_memory_of_sizes(call: CachedCall) -> Iterator[None]:
     pgo = sys.modules["torch._dynamo.pgo"]
     own = copy.deepcopy(pgo._CODE_STATE)
-    if forgotten and own is not None:
+    if call.forgets_sizes and own is not None:
         own.clear()
+    elif own is not None and not call.is_compiled_now and SIZE_MEMORY.problem is None:
+        for state in own.values():
+            for entry in state.automatic_dynamic.values():
+                _forget_constants(entry)
     with Swap() as swap:
         swap.set(pgo, "_CODE_STATE", own)
         yield
+
+
+def _forget_constants(entry: Any) -> None:
+    """Forget the sizes that a compile has noted, but not that a size is dynamic.
+
+    Otherwise the replay of a call with other sizes would make them dynamic for another reason than the compile did:
+    with ``dynamic=True``, equal sizes would get symbols of their own.
+    """
+    dynamic, unset = SIZE_MEMORY.resolve(_DYNAMIC_SIZE), SIZE_MEMORY.resolve(_UNKNOWN_SIZE)
+    if entry.scalar is not dynamic:
+        entry.scalar = unset
+    for name in ("size", "stride"):
+        sizes = getattr(entry, name)
+        if isinstance(sizes, tuple):
+            kept = tuple(each if each is dynamic else unset for each in sizes)
+            setattr(entry, name, kept if dynamic in kept else unset)
