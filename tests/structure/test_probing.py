@@ -20,6 +20,7 @@ def installed() -> Path:
     found = importlib.util.find_spec("torch")
     assert found is not None
     assert found.origin is not None
+    needs()  # imports every module, whose features have the signatures
     return Path(found.origin).parents[1]
 
 
