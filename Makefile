@@ -16,7 +16,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release tag bench bench-details walks soak test-matrix test-zoo test-models test-gpu versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release tag bench bench-details walks soak coverage coverage-vscode test-matrix test-zoo test-models test-gpu versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -164,6 +164,14 @@ walks: $(READY)  ## 510 random walks through traces, back and forth, and everyth
 soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 STOPS=10000 CYCLES=1000: the long form
 	SOAK_LIVES=$(or $(LIVES),200) SOAK_MESSAGES=$(or $(MESSAGES),6000) SOAK_STOPS=$(or $(STOPS),1000) SOAK_CYCLES=$(or $(CYCLES),100) \
 	$(BIN)/python -m pytest -n $(WORKERS) tests/soak $(ARGUMENTS)
+
+coverage: $(READY)  ## How much of the Python package the core tests run; coverage-vscode: of the extension
+	@$(BIN)/python -m tests.coverage.measure $(ARGUMENTS)
+
+coverage-vscode: $(READY) $(TYPESCRIPT_READY)
+	@rm -rf build/coverage/vscode
+	-DYNAMO_DAP_COVERAGE="$(CURDIR)/build/coverage/vscode" $(MAKE) vscode-core
+	@$(BIN)/python -m tests.coverage.extension build/coverage/vscode
 
 test-matrix:  ## Run the tests of the debuggee on every other Python and torch, or on one: TORCH=2.15.0
 	$(PYTHON) tests/matrix/run.py $(if $(filter-out file,$(origin TORCH)),--torch "$(TORCH)") $(ARGUMENTS)

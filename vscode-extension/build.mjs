@@ -1,4 +1,5 @@
 // Bundles the extension into out/extension.cjs, and its pages into out. With --watch it rebuilds on every change.
+// With DYNAMO_DAP_COVERAGE (`make coverage-vscode`), it lets the extension say which lines ran.
 
 import { writeFile } from "node:fs/promises";
 import process from "node:process";
@@ -8,6 +9,12 @@ import { context } from "esbuild";
 import { buildReadme } from "./build-readme.mjs";
 
 const watch = process.argv.includes("--watch");
+// VS Code may kill the process, so it writes its coverage regularly.
+const measured = {
+    sourcemap: "external",
+    minify: false,
+    banner: { js: 'setInterval(() => require("node:v8").takeCoverage(), 10_000).unref();' },
+};
 const common = { bundle: true, sourcemap: watch, minify: !watch, metafile: true, logLevel: "info" };
 const bundles = [
     await context({
@@ -18,6 +25,7 @@ const bundles = [
         format: "cjs",
         target: "node20",
         external: ["vscode"],
+        ...(process.env.DYNAMO_DAP_COVERAGE ? measured : {}),
     }),
     await context({
         ...common,

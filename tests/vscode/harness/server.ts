@@ -20,6 +20,9 @@ const STOP_MILLISECONDS = 10_000;
 export const theme = process.env.DYNAMO_DAP_THEME === "light" ? "light" : "dark";
 export const makesScenes = process.env.DYNAMO_DAP_THEME !== undefined;
 
+/** Makes VS Code's processes write which code they run; the extension's build takes the same variable. */
+const coverage = process.env.DYNAMO_DAP_COVERAGE === undefined ? {} : { NODE_V8_COVERAGE: process.env.DYNAMO_DAP_COVERAGE };
+
 /** Settings of every profile: no questions, no downloads, nothing that outlives a test. */
 const NECESSARY = {
     "workbench.colorTheme": theme === "light" ? "Default Light Modern" : "Default Dark Modern",
@@ -113,7 +116,7 @@ export class Server {
         const flags = ["--auth", "none", "--bind-addr", `127.0.0.1:${ownPort}`, "--disable-telemetry"];
         flags.push("--disable-update-check", "--disable-getting-started-override", "--disable-workspace-trust");
         const child = spawn(installation.node, [installation.entry, ...flags, ...profile], {
-            env: { ...process.env, ...environment(folder), DYNAMO_DAP_LOG: sessionLog(folder) },
+            env: { ...process.env, ...environment(folder), DYNAMO_DAP_LOG: sessionLog(folder), ...coverage },
             stdio: ["ignore", log, log],
             detached: true,
         });
