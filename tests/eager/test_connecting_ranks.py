@@ -295,13 +295,12 @@ def light(tmp_path: Path) -> Fixture:
 def test_each_rank_has_its_session_for_itself(family: Family, start: Start, light: Fixture, tmp_path: Path) -> None:
     """If one rank is killed or loses its client, the sessions of others continue. Some ranks connect late."""
     session, end = family.parent, tmp_path / "end"
-    beginning = listen(session, launchTimeout=15, ranks=[0, 1, 2])
+    beginning = listen(session, ranks=[0, 1, 2])
     server = exported(session)
     programs = [start(light.path, str(end), environment=environment_of(0, server, of=3))]
     with configured(session, beginning):
         session.set_breakpoints(light, "first")
     session.wait_for_stop("breakpoint", at="first")
-    session.wait_for_output(f"rank 1, rank 2 did not connect to {SERVER}:{port_of(server)} within 15 s", "important")
     others: list[Session] = []
     for rank in (1, 2):
         programs.append(start(light.path, str(end), environment=environment_of(rank, server, of=3)))
@@ -326,6 +325,16 @@ def test_each_rank_has_its_session_for_itself(family: Family, start: Start, ligh
         program.wait_for_line("over 2")
         assert program.process.wait(DEADLINE) == 0
     last.timeline.expect_event("terminated")
+
+
+def test_ranks_that_do_not_connect_are_named(session: Session, start: Start, light: Fixture) -> None:
+    """Only a rank that is not debugged connects: so the short limit ends nothing else."""
+    listen(session, launchTimeout=1, ranks=[1, 2])
+    server = exported(session)
+    program = start(light.path, __file__, environment=environment_of(0, server, of=3))
+    session.wait_for_output(f"rank 1, rank 2 did not connect to {SERVER}:{port_of(server)} within 1 s", "important")
+    assert program.wait_for_line("connected") == "connected False False"
+    assert program.process.wait(DEADLINE) == 0
 
 
 def test_who_shows_a_wrong_token_is_refused_and_reported(session: Session, start: Start, light: Fixture) -> None:
