@@ -13,17 +13,18 @@ from dynamo_dap.debuggee.agent.conditions import Conditions, InvalidCondition, p
         ("3", [3]),
         ("= 3", [3]),
         (" == 3 ", [3]),
-        (">= 3", [3, 4, 5]),
-        ("> 3", [4, 5]),
+        (">= 3", [3, 4, 5, 6]),
+        ("> 3", [4, 5, 6]),
         ("< 3", [1, 2]),
         ("<=3", [1, 2, 3]),
-        ("% 2", [2, 4]),
-        ("> 0", [1, 2, 3, 4, 5]),
+        ("% 2", [2, 4, 6]),
+        ("> 0", [1, 2, 3, 4, 5, 6]),
+        ("0", []),
     ],
 )
 def test_a_hit_condition_is_met(text: str, met: list[int]) -> None:
     condition = parse_hit_condition(text)
-    assert [hits for hits in range(1, 6) if condition.is_met(hits)] == met
+    assert [hits for hits in range(1, 7) if condition.is_met(hits)] == met
 
 
 @pytest.mark.parametrize("text", ["", "three", "!= 3", "% 0", "-1", "3 4", "1" * 19])
@@ -43,6 +44,7 @@ def test_what_is_no_hit_condition_is_refused(text: str) -> None:
         ("{d[{1: 2}[1]]}", (("d[{1: 2}[1]]", True),)),
         ("{f('}', \"{\")}.", (("f('}', \"{\")", True), (".", False))),
         (r"{f('it\'s }')}", ((r"f('it\'s }')", True),)),
+        ("{f('', 'A')}", (("f('', 'A')", True),)),
         ("a } b", (("a } b", False),)),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dynamo_dap.debuggee.bytecode.constants import constant_text
-from dynamo_dap.debuggee.bytecode.data_flow import MAXIMUM_TEXT, NO_CONSTANT, DataFlow, is_move
+from dynamo_dap.debuggee.bytecode.data_flow import MAXIMUM_TEXT, NO_CONSTANT, DataFlow, is_move, loads_method
 from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
 
@@ -59,6 +59,7 @@ def test_calls_are_read_as_they_were_written() -> None:
         ("[*a, b]", "[*a, b]"),
         ("[1, 2, 3]", "[1, 2, 3]"),
         ("{*a, b}", "{*a, b}"),
+        (f"{{{', '.join(16 * ['a: b'])}}}", f"{{{', '.join(16 * ['a: b'])}}}"),
         ("{**a, 'k': b}", "{**a, **{'k': b}}"),
         ("[a + b, *(c or [a, b])]", "[a + b, *(c or [a, b])]"),
     ],
@@ -216,6 +217,15 @@ def test_exception_table() -> None:
     assert handler is not None
     assert handler.name == "PUSH_EXC_INFO"
     assert depths.before(handler.index) == protected.handler_depth == 1
+    flow = DataFlow(depths)
+    assert [one.text for one in flow.stack_before(handler.index)] == ["exception"]
+    assert not flow.has_uneven_paths
+
+
+def test_only_a_called_attribute_is_loaded_as_a_method() -> None:
+    table, _ = _flow(lambda a: (a.b, a.c, a.d, a.e()))
+    attributes = [one for one in table if one.name in ("LOAD_ATTR", "LOAD_METHOD")]
+    assert [str(one.value) for one in attributes if loads_method(one)] == ["e"]
 
 
 class _Loud:

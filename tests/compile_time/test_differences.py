@@ -9,11 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
 
-from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, difference, zeros_of_other_sign
+from dynamo_dap.debuggee.numerics.graphs.differences import (
+    DISTURBED_RUNS,
+    Difference,
+    difference,
+    zeros_of_other_sign,
+)
 
 COUNT = 16
 SIDES = [(-1.0) ** at for at in range(COUNT)]
@@ -34,6 +40,11 @@ def to_both_sides(error: float, *, first: float | None = None) -> list[float]:
     """Return errors of alternating signs; ``first`` is the first one."""
     errors = [error * side for side in SIDES]
     return errors if first is None else [first, *errors[1:]]
+
+
+def first_two(error: float) -> list[float]:
+    """Return errors of which the first two are others, of both signs."""
+    return [error, -error, *to_both_sides(1e-5)[2:]]
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,8 @@ CASES = {
         False, to_both_sides(5e-4)[:8], [0.0] * 8, [1.0] * 8, [only(at, 1e-4)[:8] for at in range(8)]
     ),
     "where no run happens to be disturbed": Case(True, to_both_sides(1e-5), runs=[to_both_sides(1e-5, first=0.0)]),
+    "near the typical noise, where no run is disturbed": Case(True, first_two(5.5e-5), runs=[first_two(0.0)]),
+    "beyond the typical noise, where no run is disturbed": Case(False, first_two(6.5e-5), runs=[first_two(0.0)]),
     # Rounding decides between two results, such as at a condition.
     "the other of two results": Case(True, only(0, 10.0), runs=[only(0, 10.0)] * 4 + [only(0, 0.0)] * 4),
     "neither of two results": Case(False, only(0, 30.0), runs=[only(0, 10.0)] * 4 + [only(0, 0.0)] * 4),
@@ -98,6 +111,9 @@ CASES = {
     "bfloat16, as eager": Case(True, ONE_STEP, [0.0, *ONE_STEP[1:]], runs=[to_both_sides(1e-3)], dtype=torch.bfloat16),
     "bfloat16, as disturbed runs": Case(True, ONE_STEP, runs=[ONE_STEP], dtype=torch.bfloat16),
     "float32, to one side": Case(False, [6e-6] * COUNT, to_both_sides(3e-6), runs=[to_both_sides(1e-6)]),
+    "float32, to one side by few steps": Case(True, [1e-6] * COUNT, runs=[to_both_sides(1e-6)]),
+    "bfloat16, to one side, Inf in a run": Case(True, ONE_STEP, runs=[only(0, math.inf)], dtype=torch.bfloat16),
+    "bfloat16, to one side, -Inf in a run": Case(True, ONE_STEP, runs=[only(0, -math.inf)], dtype=torch.bfloat16),
     "seven elements, to one side": Case(
         True, ONE_STEP[:7], [0.0] * 7, [1.0] * 7, runs=[to_both_sides(1e-3)[:7]], dtype=torch.bfloat16
     ),
@@ -118,6 +134,7 @@ CASES = {
     "Inf in eager alone": Case(True, only(3, 1e-7), only(3, math.inf)),
     "Inf in eager does not permit other errors": Case(False, only(1, 2e-4), only(3, math.inf)),
     "Inf in both": Case(True, only(3, math.inf), only(3, math.inf)),
+    "NaN in both, and rounding elsewhere": Case(True, only(1, 1.2e-7), exact=[1.0] * 15 + [math.nan]),
     "Inf of the other sign": Case(False, only(3, -math.inf), only(3, math.inf), only(3, math.inf)),
 }
 
@@ -159,6 +176,22 @@ def test_integers_that_rounding_decides(compiled: int, runs: list[list[int]], sa
     known = Known(Case(same, [], exact=[3.0], runs=runs))
     found = difference(torch.tensor([3]), torch.tensor([compiled]), known)
     assert (found.is_same, found.undecided) == (same, undecided)
+
+
+@pytest.mark.parametrize(("error", "same"), [(500, True), (2000, False)])
+def test_an_integer_that_no_run_changes_may_not_be_far_away(error: int, same: bool) -> None:
+    """The first integer has an own value in one run, 191 from the nearest other. The second is equal in all runs."""
+    runs = [torch.tensor([3 + run[0], 3]) for run in ONLY_ONCE]
+    found = difference(torch.tensor([3, 3]), torch.tensor([3, 3 + error]), Decided(torch.tensor([3.0, 3.0]), runs))
+    assert (found.is_same, found.undecided) == (same, int(same))
+
+
+@pytest.mark.parametrize(("eager", "same"), [(3, False), (4, True), (2, True)])
+def test_a_certain_integer_may_differ_where_that_of_eager_does(eager: int, same: bool) -> None:
+    exact = torch.tensor([3.0, 3.0], dtype=torch.float64)
+    runs = [torch.tensor([3 + run[0], 3]) for run in ONLY_ONCE]
+    known = Decided(exact, runs, [exact.clone() for _ in range(16)])
+    assert difference(torch.tensor([3, eager]), torch.tensor([3, 5]), known).is_same == same
 
 
 def near_to_halves(number: int, times: float = 1.0) -> torch.Tensor:
@@ -268,6 +301,27 @@ def test_without_a_float64_run_the_size_of_numbers_decides(eager: object, compil
     assert difference(eager, compiled).is_same is same
 
 
+@pytest.mark.parametrize("value", [floats(1.0, 2.0), torch.tensor([3]), torch.empty(0), 1], ids=str)
+def test_equal_results_have_no_difference(value: Any) -> None:
+    other = value.clone() if isinstance(value, torch.Tensor) else value
+    assert difference(value, other) == Difference(0.0, 0.0, True)
+
+
+@pytest.mark.parametrize(("count", "same"), [(999, True), (2000, False)])
+def test_the_largest_error_of_eager_widens_the_tolerance_of_few_elements(count: int, same: bool) -> None:
+    exact = torch.ones(count, dtype=torch.float64)
+    eager, compiled = exact.float(), exact.float()
+    eager[0] += 1e-3
+    compiled[1] += 2e-3
+    assert difference(eager, compiled, Decided(exact)).is_same == same
+
+
+def test_a_result_near_zero_has_no_error_in_percent() -> None:
+    zeros = torch.zeros(COUNT, dtype=torch.float64)
+    found = difference(zeros.float(), zeros.float() + 1e-38, Decided(zeros))
+    assert (found.is_same, found.rounding) == (True, None)
+
+
 def test_the_worst_of_inner_tensors_is_reported() -> None:
     found = difference(wrapped(floats(1.0), floats(2.0)), wrapped(floats(1.25), floats(4.0)))
     assert found.largest == 2.0
@@ -280,6 +334,7 @@ def test_a_float64_run_of_another_shape_or_none_decides_nothing() -> None:
     eager, compiled = floats(1.0, 1.0), floats(1.0 + 3e-4, 1.0)
     assert difference(eager, compiled, Decided(None)).is_same
     assert difference(eager, compiled, Decided(floats(1.0))).is_same
+    assert difference(eager, compiled, Decided(floats(1.0, 1.0, 1.0))).is_same
     assert not difference(eager, compiled, Decided(floats(1.0, 1.0))).is_same
 
 
@@ -292,6 +347,7 @@ def test_disturbed_runs_without_a_value_or_of_another_shape_are_left_out() -> No
     assert not difference(exact.float(), compiled, Decided(exact, [None, exact[:1] + 1.0])).is_same
     integers = torch.tensor([3, 4]), torch.tensor([3, 5])
     assert not difference(*integers, Decided(integers[0].double(), [None, integers[1][1:]])).is_same
+    assert not difference(*integers, Decided(integers[0].double(), [torch.tensor([3, 5, 5])])).is_same
     one_step = (exact + 2.0**-7).bfloat16()
     assert difference(exact.bfloat16(), one_step, Decided(exact, [None, exact[:1], one_step])).is_same
 
@@ -327,7 +383,6 @@ def test_a_difference_says_its_size_and_its_reason() -> None:
         # The largest element of the float64 run is 1.
         (0.0, 0.0625, "bfloat16 rounding: 6.2 %, eager 0"),
         (0.0625, 0.03125, None),
-        (2.0**-11, 2.0**-10, None),
     ],
 )
 def test_a_large_error_within_rounding_is_shown_in_percent(eager: float, compiled: float, text: str | None) -> None:
@@ -338,11 +393,19 @@ def test_a_large_error_within_rounding_is_shown_in_percent(eager: float, compile
     assert found.rounding is None if text is None else text in str(found.rounding)
 
 
+def test_a_small_error_within_rounding_is_not_shown() -> None:
+    exact = torch.tensor([1.0] * 15 + [2.0**-4], dtype=torch.float64)
+    compiled = exact - torch.tensor(only(15, 2.0**-12), dtype=torch.float64)
+    found = difference(exact.bfloat16(), compiled.bfloat16(), Decided(exact))
+    assert (found.is_same, found.error, found.rounding) == (True, 2.0**-12, None)
+
+
 @pytest.mark.parametrize(
     ("eager", "compiled", "count"),
     [
         (floats(0.0, -0.0, 0.0, 1.0), floats(-0.0, 0.0, 0.0, -1.0), 2),
         (floats(0.0, 0.0), floats(0.0, -1.0), 0),
+        (floats(1.0, -0.0), floats(-0.0, 1.0), 0),
         (floats(0.0), floats(-0.0, -0.0), 0),
         (floats(0.0), floats(-0.0, dtype=torch.float64), 0),
         (torch.tensor([0]), torch.tensor([0]), 0),

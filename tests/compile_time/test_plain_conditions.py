@@ -63,6 +63,9 @@ def test_what_is_decided_is_what_an_evaluation_gives(dynamic: bool) -> None:
     def look(frame: Any) -> tuple[dict[str, object], dict[str, bool], list[str]]:
         before = frame.state()
         found: dict[str, object] = {each: truth(frame, each, {"own": 0}) for each in PLAIN}
+        for large, holds in ((2**64 - 1, True), (2**64, None), (2**65, None)):
+            assert truth(frame, "own > 0", {"own": large}) is holds
+            assert truth(frame, f"own < {large}", {"own": 0}) is holds
         left = [each for each in LEFT if truth(frame, each, {}) is not None]
         assert before.changes() == []
         return found, {each: bool(evaluate_to_python(frame, each, {"own": 0})) for each in PLAIN}, left
