@@ -1,4 +1,8 @@
-"""Stops in cached calls, which are replayed: the program does not notice it."""
+"""Stops in cached calls, which are replayed: the program does not notice it.
+
+The tests replay every cached call of many small programs, and look at each line of each. In real sessions that would
+take hours, and no client sees traces that end early. So subclasses of ``CachedCallStops`` replace its decisions.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,16 @@ import types
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
 import torch._dynamo
 
-from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
-from dynamo_dap.debuggee.composition import cached_calls
 from dynamo_dap.debuggee.composition.cached_calls import CachedCallStops, TracedCall
-from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
-from dynamo_dap.debuggee.generated.cached_calls import CallEntries
 from dynamo_dap.debuggee.generated.call_interfaces import CallFacts
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.history.attempts import Attempt
-from dynamo_dap.debuggee.history.saved_traces import CannotReuse
 from dynamo_dap.debuggee.history.state_logs import StateLogs
 from dynamo_dap.debuggee.history.time_travel import TraceHistory
 from dynamo_dap.debuggee.torch_api.cache.cache_entries import forget_entry
@@ -33,9 +30,6 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.saved_graphs import SavedGraph, SavedGraphInCall
 from dynamo_dap.debuggee.torch_api.traced.replays import (
     CachedCall,
-    CompleteTrace,
-    Replay,
-    clear,
     replayed_call,
     run_replay,
 )
@@ -45,7 +39,6 @@ from dynamo_dap.debuggee.torch_api.traced.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, ReplayRun, SilentRun, TraceProgress
 from dynamo_dap.debuggee.wrapping.patches import Patches
-from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
 from tests.compile_time.programs import PROGRAMS, contexts, tensors, transforms
 from tests.compile_time.samples import Once
@@ -121,21 +114,6 @@ def test_nothing_changes(program: Any) -> None:
     assert looker.shown
     for name, value in alone.items():
         assert watched[name] == value, name
-
-
-class Scaler(torch.nn.Module):
-    """Reads one number attribute and stores another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = 2.0
-        self.last = 0.0
-
-    def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
-        y = x * self.factor  # line 1
-        parts = [x, y]
-        self.last = self.factor
-        return parts[1] + step  # line 2
 
 
 @pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
@@ -431,220 +409,3 @@ def test_later_calls_are_predicted_by_the_graph_of_the_first(program: Any) -> No
     assert calls.compared or program is transforms, "nothing was predicted"
     for name, value in alone.items():
         assert watched[name] == value, name
-
-
-@pytest.fixture
-def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prevent saved traces, as if a value of the call could not be found again."""
-
-    def refuse(trace: CompleteTrace, *_: object) -> NoReturn:
-        clear(trace.output)
-        raise CannotReuse("for a test")
-
-    monkeypatch.setattr(cached_calls, "SavedTrace", refuse)
-
-
-CONDITIONS = [
-    ("line 1", "step == 100", 1),
-    ("line 1", "step > 3 and self.factor == 3.0", 1),
-    ("line 1", "self.training is False or step < 0", 1),
-    ("line 1", "NUMBER == 1", 1),
-    ("line 1", "x.sum() > 1e9", 1),
-    ("line 1", "x.isnan().any() or x[:2].mean().item() == 77", 1),
-    ("line 1", "torch.isinf(x).any().item()", 1),
-    ("line 1", "x.shape[0] == 7 and x.dtype == torch.float64", 1),
-    ("line 1", "x.shape[0] == 7 and x.dim() == 2", 1),
-    ("line 2", "y.max() > 1e9 and (y / 0).isinf().all()", 1),
-    ("line 2", "self.factor > 5 and y.sum() > 1e9", 5),
-    ("line 1", "max(step, 3) == 100 or len(x) == 100", 1),
-    ("line 1", "x.data_ptr() == 0", 5),
-    ("line 1", "x.requires_grad", 5),
-    ("line 1", "len(str(step)) == 5", 5),
-    ("line 1", "getattr(self, 'factor') == 3.0", 5),
-    ("line 2", "step == 100", 1),
-    ("line 2", "self.factor == 3.0", 5),
-]
-"""A line, a false condition, and how many of 5 cached calls are replayed for it if no trace is saved."""
-
-
-@pytest.mark.usefixtures("nothing_kept")
-@pytest.mark.parametrize(("line", "condition", "traces"), CONDITIONS)
-def test_a_false_condition_needs_no_trace(line: str, condition: str, traces: int, scaler: Calls) -> None:
-    """Only the first of 5 cached calls is replayed, except for calls of the program's functions and changed values."""
-    scaler.run(SourceBreakpoint(line=scaler.line(line), condition=condition))
-    assert scaler.traced == traces
-    assert not scaler.stops
-
-
-@pytest.mark.parametrize(("line", "condition"), [(line, condition) for line, condition, _ in CONDITIONS])
-def test_a_false_condition_needs_one_trace_at_most(line: str, condition: str, scaler: Calls) -> None:
-    """Only the first of 5 cached calls is replayed: its saved trace can evaluate every condition."""
-    scaler.run(SourceBreakpoint(line=scaler.line(line), condition=condition))
-    assert scaler.traced == 1
-    assert not scaler.stops
-
-
-def test_hits_are_counted_without_a_trace(scaler: Calls) -> None:
-    """The first cached call is replayed, the call that stops is not: the compile was hit 1, the stop is hit 5."""
-    scaler.run(SourceBreakpoint(line=scaler.line("line 1"), condition="y is None or x.sum() > 0", hit_condition="5"))
-    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), condition="y.sum() > 13", hit_condition="2"))
-    assert scaler.traced == 1
-    assert scaler.stops == ["Call 5 of Scaler.forward [0/0]", "Call 3 of Scaler.forward [0/0]"]
-
-
-def test_messages_are_logged_without_a_trace(scaler: Calls) -> None:
-    message = "{step}: {y.sum().item()} of {self.last} {y.tolist()[0]}"
-    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message=message))
-    assert scaler.traced == 1
-    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
-    assert logged[1:] == [f"{step}: {step * 6.0} of 2.0 {step * 2.0}" for step in range(3, 8)]
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_tensors_are_logged_without_a_trace(scaler: Calls) -> None:
-    """The message shows the elements of small tensors. The text of any other tensor is the same in every call."""
-    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{y} {y.sum()}"))
-    assert scaler.traced == 1
-    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
-    assert [text.rpartition(" = ")[2] for text in logged[1:]] == [f"{step * 6.0}" for step in range(3, 8)]
-    assert all(text.count("Tensor f32[") == 2 for text in logged)
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_the_elements_of_a_logged_tensor_are_those_of_the_call(scaler: Calls) -> None:
-    scaler.dynamic = None
-    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{y}"))
-    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
-    assert scaler.traced == 1
-    assert [text.rpartition(" = ")[2] for text in logged[-2:]] == ["[12.0, 12.0, 12.0]", "[14.0, 14.0, 14.0]"]
-
-
-def test_a_tensor_that_a_log_message_chooses_is_that_of_the_call(scaler: Calls) -> None:
-    """The tensor is too large to show elements, but the rest of its text differs between calls."""
-    scaler.size_at = lambda step: 100 + step
-    message = "{y if y.sum() > 1000 else y.double()}"
-    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message=message))
-    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
-    assert len(logged) == 6
-    assert ["f64" if "f64" in text else "f32" for text in logged[1:]] == ["f64", "f64", "f32", "f32", "f32"]
-
-
-def test_a_log_message_that_fails_in_a_later_call_says_so(scaler: Calls) -> None:
-    """The tensor has three elements: the index is too large when ``step`` is 5."""
-    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{x[step - 2].sum()}"))
-    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
-    assert len(logged) == 6
-    assert [text.rpartition(" = ")[2] for text in logged[1:3]] == ["3.0", "4.0"]
-    assert all("IndexError" in text for text in logged[3:])
-
-
-@pytest.mark.parametrize("name", ["on_instruction", "begins"])
-def test_a_hit_count_needs_no_frame(name: str, scaler: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The debugger inspects two cached calls, to learn which lines they reach. It only counts the others."""
-    seen: list[int] = []
-    owner: Any = RunTimeEngine if name == "on_instruction" else CallEntries
-    original = getattr(owner, name)
-    calls: list[None] = []
-
-    def note(*arguments: Any) -> Any:
-        seen.append(len(calls))
-        return original(*arguments)
-
-    monkeypatch.setattr(owner, name, note)
-    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), hit_condition="5"), on_call=lambda: calls.append(None))
-    assert {*seen} == {1, 2, 3, 5}
-    assert scaler.stops == ["Call 5 of Scaler.forward [0/0]"]
-
-
-def test_the_length_of_a_list_needs_no_graph(scaler: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SavedGraphInCall, "value_of", lambda *_: pytest.fail("the graph has run"))
-    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), condition="len(parts) == 3"))
-    assert scaler.traced == 1
-    assert not scaler.stops
-
-
-def traced_lines(scaler: Calls) -> list[list[int]]:
-    """Stop at line 1 of every call. Return the traced lines of each call."""
-    lines: list[list[int]] = []
-
-    def note(translator: Any) -> None:
-        if replayed_call() is not None and translator.f_code.co_name == "forward":
-            lines[-1].append(translator.lineno)
-
-    patches = Patches("noting lines")
-    add_line_hook(patches, note)
-    try:
-        scaler.run(SourceBreakpoint(line=scaler.line("line 1")), on_call=lambda: lines.append([]))
-    finally:
-        patches.remove()
-    assert len(scaler.stops) == 6
-    return lines
-
-
-def test_later_calls_stop_without_a_trace(scaler: Calls) -> None:
-    lines = traced_lines(scaler)
-    assert [bool(each) for each in lines] == [False, True, False, False, False, False]
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_a_call_is_traced_no_further_than_its_last_breakpoint(scaler: Calls) -> None:
-    """Except in the first cached call, whose trace shows where the last breakpoint is."""
-    lines = traced_lines(scaler)
-    first, last = scaler.line("line 1"), scaler.line("line 2")
-    assert [last in each for each in lines] == [False, True, False, False, False, False]
-    assert all(first in each for each in lines[1:])
-
-
-@dataclass(eq=False)
-class Calls:
-    """Runs the compiled ``Scaler`` six times, with breakpoints in it."""
-
-    host: Any
-    dynamic: bool | None = True
-    size_at: Callable[[int], int] = lambda step: 3
-    """The size of the tensor at a step."""
-    traced: int = 0
-    stops: list[str] = field(default_factory=list)
-
-    def line(self, marker: str) -> int:
-        """Return the number of the line that ends with the comment ``marker``."""
-        lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-        return next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {marker}"))
-
-    def run(self, *breakpoints: SourceBreakpoint, on_call: Callable[[], None] = lambda: None) -> None:
-        """Call the module with steps 2 to 7 and tensors of these values. The first call compiles it."""
-        self.traced = 0
-        host = self.host
-        tracing = CompileTimeEngine(host)
-        host.engine = RunTimeEngine(host, None, tracing.cached_calls)
-        host.breakpoints.set_lines(__file__, breakpoints, host.options)
-        tracing.update_hooks()
-        host.engine.update_hooks()
-        try:
-            torch._dynamo.reset()
-            compiled = torch.compile(Scaler(), backend="eager", dynamic=self.dynamic)
-            for step in range(2, 8):
-                on_call()
-                compiled(torch.full((self.size_at(step),), float(step)), step)
-        finally:
-            host.engine.close()
-            tracing.close()
-        assert host.failure is None
-
-
-@pytest.fixture
-def scaler(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    host: Any = ScriptedHost(lambda stop: calls.stops.append(str(stop.stop.description)), mode="both")
-    host.eager_debugger = NoEagerDebugger()
-    calls = Calls(host)
-    original = vars(cached_calls)["run_replay"]
-
-    def run_replay(replay: Replay, **options: Any) -> Any:
-        calls.traced += 1
-        return original(replay, **options)
-
-    monkeypatch.setattr(cached_calls, "run_replay", run_replay)
-    return calls
-
-
-NUMBER = 0
