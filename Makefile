@@ -16,7 +16,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release tag bench bench-details walks soak coverage coverage-vscode test-matrix test-zoo test-models test-gpu versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release tag bench bench-details walks soak coverage coverage-vscode mutation test-matrix test-zoo test-models test-gpu versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -172,6 +172,15 @@ coverage-vscode: $(READY) $(TYPESCRIPT_READY)
 	@rm -rf build/coverage/vscode
 	-DYNAMO_DAP_COVERAGE="$(CURDIR)/build/coverage/vscode" $(MAKE) vscode-core
 	@$(BIN)/python -m tests.coverage.extension build/coverage/vscode
+
+MUTATION_READY := $(ENVIRONMENT)/.mutation-ready
+
+$(MUTATION_READY): pyproject.toml | $(READY)
+	$(BIN)/python -m pip install --quiet --editable ".[mutation]"
+	@touch $@
+
+mutation: $(MUTATION_READY)  ## How many small defects the quick tests notice; ARGUMENTS="MODULE --count 0" for all of a module
+	@$(BIN)/python -m tests.mutation $(ARGUMENTS)
 
 test-matrix:  ## Run the tests of the debuggee on every other Python and torch, or on one: TORCH=2.15.0
 	$(PYTHON) tests/matrix/run.py $(if $(filter-out file,$(origin TORCH)),--torch "$(TORCH)") $(ARGUMENTS)

@@ -45,6 +45,7 @@ def test_what_is_no_hit_condition_is_refused(text: str) -> None:
         ("{f('}', \"{\")}.", (("f('}', \"{\")", True), (".", False))),
         (r"{f('it\'s }')}", ((r"f('it\'s }')", True),)),
         ("{f('', 'A')}", (("f('', 'A')", True),)),
+        ("{f('A')}", (("f('A')", True),)),
         ("a } b", (("a } b", False),)),
     ],
 )
