@@ -15,10 +15,7 @@ CALLS = ".calls"
 """Suffix of a further file: at its end, each process adds a line with its id and the number of its calls."""
 NOTHING_DIFFERS = "nothing differs."
 """The verdict on a call whose results are equal, apart from rounding."""
-NEVER_COMPARED = (
-    "strides of gradients",
-    "random states of Python and numpy",
-)
+NEVER_COMPARED = ("strides of gradients",)
 """Properties that ``dynamo-dap compare`` never compares."""
 
 

@@ -43,7 +43,7 @@ from dynamo_dap.debuggee.numerics.graphs.memory_runs import raises_by
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, graph_of, place_of, places_of
-from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import is_compiled_backward
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import draws_of, is_compiled_backward
 from dynamo_dap.debuggee.torch_api.compiles.backends import draws_its_own_numbers, name_of
 from dynamo_dap.debuggee.torch_api.compiles.raised_calls import RaisedCall
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
@@ -176,7 +176,7 @@ def _fault_in_values(
     roots = roots_of(cached_call, comparison.graph.codes)
     before = Before(roots, list(cached_call.memory))
     try:
-        if comparison.graph.has_drawn_in_python:
+        if comparison.graph.has_drawn_in_python and draws_of(cached_call.frame) is None:
             raise NotRun("its random numbers would differ")
         run = run_in_fork(cached_call, comparison.reference, call.kept.random, is_torch_file, before)
         comparison.by_line = run.by_line
@@ -205,7 +205,7 @@ def _fault_in_values(
         compiled = state_after(cached_call, before)
         comparison.not_compared += dict.fromkeys([*run.state[1], *compiled[1]])
         left = list(islice(differences(run.state, compiled, before, comparison.is_stored_right), _MAXIMUM_STORED))
-        return _fault_in_stored(call, cached_call, roots, left) if left else None, None
+        return _fault_in_stored(call, cached_call, before.roots, left) if left else None, None
     except NotRun as problem:
         return None, f"what {function} stores is not compared: {problem}"
 

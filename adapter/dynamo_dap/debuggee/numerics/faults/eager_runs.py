@@ -20,6 +20,7 @@ import inspect
 import marshal
 import operator
 import os
+import random as python_random
 import select
 import signal
 import sys
@@ -36,6 +37,7 @@ from dynamo_dap.debuggee.numerics.faults.stored_state import Before, Roots, Stat
 from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
 from dynamo_dap.debuggee.replay.graph_calls import ContinuesInFork
 from dynamo_dap.debuggee.replay.replayed_graph import places_of
+from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import draws_of
 from dynamo_dap.debuggee.torch_api.code_objects.frame_memory import program_cells
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order, number_of
@@ -326,6 +328,28 @@ def _begin_again(call: CachedCall, random: Iterable[Callable[[], None]]) -> None
     _restore_memory(call)
     for restore in random:
         restore()
+    _take_draws_back(call)
+
+
+def _take_draws_back(call: CachedCall) -> None:
+    """Restore Python's random state from before the generated code drew the numbers that it gives to the graph.
+
+    The earlier state is the one from which the same draws give the same numbers and lead to the present state.
+    """
+    known = draws_of(call.frame)
+    if known is None:
+        return
+    draw, drawn = known
+    now = python_random.getstate()
+    version, words, of_gauss = now
+    position = words[-1]
+    for earlier in range(position, -1, -1):
+        before = version, (*words[:-1], earlier), of_gauss
+        python_random.setstate(before)
+        if draw() == drawn and python_random.getstate() == now:
+            python_random.setstate(before)
+            return
+    raise NotRun("its random numbers would differ")
 
 
 def _run(call: CachedCall) -> object:

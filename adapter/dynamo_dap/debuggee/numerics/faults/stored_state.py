@@ -16,6 +16,7 @@ import hashlib
 import inspect
 import itertools
 import operator
+import random
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -142,9 +143,9 @@ class Before:
 
     def __init__(self, roots: Roots, written: Sequence[object]) -> None:
         """Note the tensors; ``written`` has the storages that the compiled graph has written to."""
-        self._roots = roots
         self._written = frozenset(written)
-        values = [value for *_, value in _walk(roots)]
+        self.roots: Roots = {**roots, **_random_states()}
+        values = [value for *_, value in _walk(self.roots)]
         self.tensors = {id(value): value for value in values if has_own_memory(value)}
         self._storages = {storage_of(each): each.untyped_storage() for each in self.tensors.values()}
         """Their memory, which is kept alive: new memory must not get the same key."""
@@ -160,7 +161,7 @@ class Before:
     def state(self, returned: object) -> State:
         """Return the present state; ``returned`` is the function's result."""
         left, entries, left_out = _MAXIMUM_BYTES, dict[str, Entry](), _LeftOut()
-        for expression, root, steps, value in _walk({**self._roots, RETURNED: lambda: returned}, left_out):
+        for expression, root, steps, value in _walk({**self.roots, RETURNED: lambda: returned}, left_out):
             kind, facts = _facts(value)
             if kind == "tensor":
                 content, left = self._content(value, left)
@@ -168,7 +169,7 @@ class Before:
                 left_out.tensors += content is None
             elif (objects := _object_keys(value)) and self._objects.get(id(value)) != objects:
                 left_out.keys.append(expression)
-            elif kind == "other" and _has_position(value):
+            elif facts is None and (kind == "generator" or (kind == "other" and _has_position(value))):
                 left_out.positions.append(expression)
             entries[expression] = (root, steps, kind, facts)
         return entries, left_out.texts()
@@ -341,9 +342,61 @@ def _facts(value: Any) -> tuple[str, Any]:
         return "dictionary" if issubclass(kind, dict) else "set", (*keys, *counted)
     if is_exactly(value, _ITERATORS):
         return "iterator", operator.length_hint(value)
+    if (state := _state_of_generator(value)) is not None:
+        return "generator", state or None
     closed = issubclass(kind, _CLOSED) or module_of(kind).startswith(("torch._", "builtins"))
     names = None if closed else _attributes(value)
     return ("other", None) if names is None else ("object", tuple(sorted(names)))
+
+
+class _GlobalState:
+    """Stands for the generator behind a module's functions, such as ``random.random``."""
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        self.read = read
+
+
+def _random_states() -> Roots:
+    """Return the random states of the process, as roots: torch's own are compared with the graph."""
+    found: dict[str, Callable[[], object]] = {}
+    of_python = _GlobalState(random.getstate)
+    found["the generator of the module random"] = functools.partial(_itself, of_python)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and "numpy.random" in sys.modules:
+        of_numpy = _GlobalState(numpy.random.get_state)
+        found["the generator of numpy.random"] = functools.partial(_itself, of_numpy)
+    return found
+
+
+def _state_of_generator(value: Any) -> str | None:
+    """Return a checksum of a random generator's state; "" if it cannot be read, None if it is no generator."""
+    kind = type(value)
+    numpy: Any = sys.modules.get("numpy.random")
+    if kind is _GlobalState:
+        state: object = value.read()
+    elif kind is random.Random:
+        state = value.getstate()
+    elif numpy is not None and kind is numpy.RandomState:
+        state = value.get_state(legacy=False)
+    elif numpy is not None and kind is numpy.Generator and module_of(type(value.bit_generator)).startswith("numpy."):
+        state = value.bit_generator.state
+    elif kind is sys.modules["torch"].Generator:
+        if value.device.type != "cpu":
+            return ""
+        with data_reading():
+            state = value.get_state().numpy().tobytes()
+    else:
+        return None
+    return hashlib.sha256(_bytes_of(state)).hexdigest()
+
+
+def _bytes_of(state: Any) -> bytes:
+    """Return all of a generator's state as bytes; its ``repr`` would leave out elements of arrays."""
+    if isinstance(state, dict):
+        return b"{" + b",".join(_bytes_of(each) for item in state.items() for each in item) + b"}"
+    if isinstance(state, tuple | list):
+        return b"(" + b",".join(map(_bytes_of, state)) + b")"
+    return state.tobytes() if hasattr(state, "tobytes") else repr(state).encode()
 
 
 def _keys(value: Any) -> Iterator[object]:
@@ -366,10 +419,8 @@ def _is_plain(key: Any) -> bool:
 
 
 def _has_position(value: object) -> bool:
-    """Return whether a value is an iterator or a random generator, whose position cannot be compared."""
+    """Return whether a value is an iterator whose position cannot be compared."""
     kind = type(value)
-    if kind is sys.modules["torch"].Generator:
-        return True
     return module_of(kind) in ("builtins", "itertools") and find_in_type(value, "__next__") is not None
 
 
@@ -423,6 +474,8 @@ def differences(
         if other is None or "other" in (kind, other[2]):
             continue
         if kind == other[2] and _are_same(kind, facts, other[3], before, are_same):
+            continue
+        if kind == other[2] == "generator" and None in (facts, other[3]):
             continue
         texts = _text(kind, facts, other[3]), _text(other[2], other[3], facts)
         values = _value(other[2], other[3], before), _value(kind, facts, before)
@@ -483,6 +536,8 @@ def _text(kind: str, facts: Any, beside: object) -> str:
         return "not there"
     if kind == "iterator":
         return f"an iterator with {facts} items left"
+    if kind == "generator":
+        return f"in state {str(facts)[:8]}"
     if isinstance(beside, tuple) and isinstance(facts, tuple):
         own = [str(each) for each in facts if each not in beside]
         others = [str(each) for each in beside if each not in facts]

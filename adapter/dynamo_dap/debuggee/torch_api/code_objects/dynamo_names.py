@@ -33,6 +33,10 @@ _GLOBAL = re.compile(
 )
 """Names of globals that ``OutputGraph`` installs. They end in a counter, or in an object's address and a compile id."""
 
+_DRAWS = "__gen_rand_values_"
+"""The beginning of the name of the function with which generated code draws all of Python's random numbers."""
+_DRAWN = "random_values_"
+"""The beginning of the name of the local that has the numbers."""
 _RANDOM = re.compile(r"_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b")
 """The part of a compiled graph's name that differs from process to process."""
 _IMPORT = re.compile(r"\b__import_(?P<module>\w+)")
@@ -53,6 +57,21 @@ def resume_function(code: CodeType) -> ResumeFunction | None:
     """Return which function a resume function continues, and where; None if ``code`` is not a resume function."""
     match = _RESUME_NAME.match(code.co_name)
     return ResumeFunction(match["function"], int(match["line"])) if match else None
+
+
+def draws_of(frame: object) -> tuple[Callable[[], object], object] | None:
+    """Return the function by which generated code drew Python's random numbers before it called its graph, and these.
+
+    None if it drew none, or if they are not known.
+    """
+    if not isinstance(frame, FrameType):
+        return None
+    functions = [name for name in frame.f_code.co_names if name.startswith(_DRAWS)]
+    results = [name for name in frame.f_code.co_varnames if name.startswith(_DRAWN)]
+    if len(functions) != 1 or len(results) != 1:
+        return None
+    function, drawn = frame.f_globals.get(functions[0]), frame.f_locals.get(results[0])
+    return None if function is None or drawn is None else (function, drawn)
 
 
 def restores_state(frame: FrameType) -> bool:
