@@ -369,7 +369,7 @@ def _random_states() -> Roots:
 
 
 def _state_of_generator(value: Any) -> str | None:
-    """Return a checksum of a random generator's state; "" if it cannot be read, None if it is no generator."""
+    """Return a checksum of a random generator's state; "" if it cannot be read, None if it is not a generator."""
     kind = type(value)
     numpy: Any = sys.modules.get("numpy.random")
     if kind is _GlobalState:
