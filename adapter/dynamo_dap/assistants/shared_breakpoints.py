@@ -6,7 +6,8 @@ A session has one ``SharedBreakpoints`` and uses it under its lock.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -57,6 +58,17 @@ class _Wanted:
         return found
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The entries of one list when its request was sent: other clients may change theirs before the answer."""
+
+    key: _Key
+    given: Mapping[Hashable, Sequence[Arguments]]
+    """By client."""
+    every: Sequence[Arguments]
+    """The entries of the request."""
+
+
 class SharedBreakpoints:
     """The lists of all clients."""
 
@@ -65,28 +77,27 @@ class SharedBreakpoints:
         self._known_as: dict[Hashable, dict[int, int]] = {}
         """For each client, the old ids of breakpoints to which the server has given new ids."""
 
-    def given(self, client: Hashable, command: str, arguments: Arguments) -> tuple[_Key, Arguments]:
+    def given(self, client: Hashable, command: str, arguments: Arguments) -> tuple[Asked, Arguments]:
         """Replace the entries of ``client``; return the arguments for all clients."""
         key = (command, _place(arguments))
         wanted = self._wanted.setdefault(key, _Wanted(arguments))
         wanted.given[client] = _entries(command, arguments)
-        return key, self._for_all(key, {**arguments, **_source(wanted)})
+        return self._asked(key), self._for_all(key, {**arguments, **_source(wanted)})
 
-    def gone(self, client: Hashable) -> list[tuple[str, _Key, Arguments]]:
+    def gone(self, client: Hashable) -> list[tuple[str, Asked, Arguments]]:
         """Remove a client; return the requests that remove its own entries."""
         concerned = [key for key, wanted in self._wanted.items() if wanted.given.pop(client, None)]
-        return [(key[0], key, self._for_all(key, self._wanted[key].arguments)) for key in concerned]
+        return [(key[0], self._asked(key), self._for_all(key, self._wanted[key].arguments)) for key in concerned]
 
-    def answered(self, client: Hashable | None, key: _Key, body: Arguments) -> Arguments:
-        """Return the server's answer with only the entries of ``client``, which made the request."""
-        wanted = self._wanted[key]
+    def answered(self, client: Hashable | None, asked: Asked, body: Arguments) -> Arguments:
+        """Return the server's answer to ``asked`` with only the entries of ``client``, which made the request."""
+        wanted = self._wanted[asked.key]
         reported: list[Arguments] = body.get("breakpoints") or []
-        every = wanted.all()
-        if len(reported) != len(every):
+        if len(reported) != len(asked.every):
             return body
         own: list[Arguments] = []
-        for other, given in wanted.given.items():
-            answers = [reported[every.index(one)] for one in given]
+        for other, given in asked.given.items():
+            answers = [reported[asked.every.index(one)] for one in given]
             ids = [one.get("id") for one in answers]
             if other == client:
                 wanted.ids[other], own = ids, answers
@@ -104,6 +115,10 @@ class SharedBreakpoints:
             return {**body, "breakpoint": {**one, "id": known_as.get(one["id"], one["id"])}} if "id" in one else body
         hit: list[int] | None = body.get("hitBreakpointIds")
         return body if hit is None else {**body, "hitBreakpointIds": [known_as.get(one, one) for one in hit]}
+
+    def _asked(self, key: _Key) -> Asked:
+        wanted = self._wanted[key]
+        return Asked(key, dict(wanted.given), wanted.all())
 
     def _for_all(self, key: _Key, arguments: Arguments) -> Arguments:
         rest = {name: value for name, value in arguments.items() if name not in ("filters", "lines")}

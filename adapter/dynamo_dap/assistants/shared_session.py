@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.assistants.editor import EditorStream
-from dynamo_dap.assistants.shared_breakpoints import ARGUMENTS, LISTS, SharedBreakpoints
+from dynamo_dap.assistants.shared_breakpoints import ARGUMENTS, LISTS, Asked, SharedBreakpoints
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, Response, decode, to_builtins
 from dynamo_dap.protocol.wire.streams import ByteStream, SocketStream
@@ -144,8 +144,8 @@ class SharedSession:
                 return
             self._introduced.set()
             self._begin_if_configured()
-            for command, key, arguments in self._breakpoints.gone(client):
-                self._server.send_request(command, arguments, partial(self._breakpoints_changed, key))
+            for command, asked, arguments in self._breakpoints.gone(client):
+                self._server.send_request(command, arguments, partial(self._breakpoints_changed, asked))
 
     def _introduce(self, client: _Client, request: Request) -> None:
         arguments = to_builtins(request.arguments)
@@ -207,20 +207,20 @@ class SharedSession:
 
     def _set(self, client: _Client, request: Request) -> None:
         decode(request.arguments, ARGUMENTS[request.command], f"{request.command} arguments")
-        key, arguments = self._breakpoints.given(client, request.command, to_builtins(request.arguments))
+        asked, arguments = self._breakpoints.given(client, request.command, to_builtins(request.arguments))
 
         def answered(response: Response) -> Response:
             if not response.success:
                 return response
-            body = self._breakpoints.answered(client, key, to_builtins(response.body))
+            body = self._breakpoints.answered(client, asked, to_builtins(response.body))
             return msgspec.structs.replace(response, body=msgspec.Raw(msgspec.json.encode(body)))
 
         self._forward(client, request, arguments, answered)
 
-    def _breakpoints_changed(self, key: tuple[str, str], response: Response) -> None:
+    def _breakpoints_changed(self, asked: Asked, response: Response) -> None:
         with self._lock:
             if response.success:
-                self._breakpoints.answered(None, key, to_builtins(response.body))
+                self._breakpoints.answered(None, asked, to_builtins(response.body))
 
     def _resume(self, client: _Client, request: Request) -> None:
         thread_id = to_builtins(request.arguments).get("threadId", 0)
