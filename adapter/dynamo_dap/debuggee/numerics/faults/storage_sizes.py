@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import has_all_memory
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import compiling_in_isolation
+from dynamo_dap.protocol.texts import counted
 
 SIZES = "sizes of memory"
 """The name of these properties in ``ComparisonBody.not_compared``."""
@@ -47,8 +48,8 @@ class _WrongSize:
     @property
     def text(self) -> str:
         """The difference, for the user."""
-        expected = "enough for its elements" if self.expected is None else _bytes(self.expected)
-        return f"The memory of {self.name} has {_bytes(self.found)} after the call, and in eager {expected}."
+        expected = "enough for its elements" if self.expected is None else counted(self.expected, "byte")
+        return f"The memory of {self.name} has {counted(self.found, 'byte')} after the call, and in eager {expected}."
 
 
 def fault_in_sizes(
@@ -171,7 +172,3 @@ def _size_before(graph: ReplayedGraph, placeholder: Node) -> int | None:
 
 def _size(value: object) -> int | None:
     return int(value.untyped_storage().nbytes()) if has_own_memory(value) else None
-
-
-def _bytes(number: int) -> str:
-    return "1 byte" if number == 1 else f"{number} bytes"

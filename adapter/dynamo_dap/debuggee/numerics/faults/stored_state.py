@@ -36,6 +36,7 @@ from dynamo_dap.debuggee.values.type_facts import (
     module_of,
     mro_of,
 )
+from dynamo_dap.protocol.texts import counted
 
 Roots = Mapping[str, Callable[[], object]]
 """For each expression, a function that returns the present value."""
@@ -521,7 +522,7 @@ def _tensor_text(facts: Any, beside: object) -> str:
         return f"{text} with all its memory"
     size, offset = facts[2]
     begins = f" from element {offset}" if offset > 0 else ""
-    return f"{text} in memory of {size} {'byte' if size == 1 else 'bytes'}{begins}"
+    return f"{text} in memory of {counted(size, 'byte')}{begins}"
 
 
 def _text(kind: str, facts: Any, beside: object) -> str:
