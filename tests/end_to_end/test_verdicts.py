@@ -698,3 +698,65 @@ def test_lines_of_another_compile_do_not_make_results_differ(tmp_path: Path) -> 
     assert "The same" in run.stdout, run.stdout + run.stderr
     assert "But some lines differ" in run.stdout
     assert run.returncode == 0
+
+
+WRONG_ALONE = """
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+def scaled(graph, inputs):
+    single = len(graph.graph.output_node().args[0]) < 4
+    factor = 0.5 if single else 1.0
+    def run(*given):
+        return tuple(None if each is None else each * factor for each in graph(*given))
+    return run
+
+@torch.compile(backend=aot_autograd(fw_compiler=lambda graph, inputs: graph, bw_compiler=scaled))
+def layer(x, weight):
+    return (x.sin() * weight).cos().sum()
+
+x, weight = torch.rand(4, requires_grad=True), torch.rand(4, requires_grad=True)
+layer(x, weight).backward()
+"""
+
+
+def test_a_stage_is_named_if_only_the_unchanged_graph_is_wrong(tmp_path: Path) -> None:
+    """A backward graph that also returns the gradients of operands is right: no line can be named."""
+    ended = _compared_in_text(tmp_path, WRONG_ALONE)
+    assert ended.returncode == 1, ended.stderr
+    assert "alone" not in ended.stdout
+    assert "is wrong is not known" in ended.stdout
+    assert "aot_eager (AOTAutograd) right" in ended.stdout
+
+
+CHANGED_LATER = """
+import torch
+
+class Centered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("center", torch.zeros(3))
+
+    def forward(self, x, teacher):
+        wanted = ((teacher - self.center) / 0.1).softmax(-1)
+        self.center.mul_(0.9).add_(teacher.mean(0) * 0.1)
+        return -(wanted * (x / 0.2).log_softmax(-1)).sum(-1).mean()
+
+def gradient(compiled):
+    torch.manual_seed(0)
+    x, teacher, model = torch.randn(16, 3, requires_grad=True), torch.randn(16, 3), Centered()
+    (torch.compile(model) if compiled else model)(x, teacher).backward()
+    return x.grad
+
+found = gradient(True)
+if __name__ == "__main__":
+    print("torch is wrong" if (found - gradient(False)).abs().max() > 1e-3 else "torch is right")
+"""
+
+
+def test_a_graph_is_compiled_again_with_its_marks(tmp_path: Path) -> None:
+    """Inductor reads a buffer in the backward pass that the forward pass has changed: only static inputs show this."""
+    need_inductor("a partitioner that recomputes")
+    ended = _compared_in_text(tmp_path, CHANGED_LATER)
+    assert ("torch is wrong" in ended.stdout) == (ended.returncode == 1), ended.stderr
+    assert "alone" not in ended.stdout

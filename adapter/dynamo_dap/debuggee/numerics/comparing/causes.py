@@ -58,8 +58,11 @@ def cause_of(fault: Fault, backend: str) -> str:
 
 def cause_in_backward(fault: Fault, backend: str) -> str:
     """Return the text that names the stage and the operation that make a gradient wrong."""
-    if fault.node is None:
+    if fault.node is None and not fault.judged:
         return f"the backend ({backend}), in this compiled code alone: compiled again, its gradients match."
+    if fault.node is None:
+        unknown = "Which operation is wrong is not known: compiled to return all gradients, they match."
+        return f"{owner_text(fault, backend)}. {unknown}{_part_text(fault)}"
     operation = operation_text(fault.within or fault.node)
     return f"{owner_text(fault, backend)}. The backward of {operation} is wrong.{_part_text(fault)}"
 

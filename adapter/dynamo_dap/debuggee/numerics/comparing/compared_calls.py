@@ -34,10 +34,8 @@ from dynamo_dap.debuggee.numerics.faults.stored_state import (
     differences,
     roots_of,
 )
-from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import (
-    GradientComparison,
-    KeptBackward,
-)
+from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import GradientComparison
+from dynamo_dap.debuggee.numerics.gradients.kept_backward import KeptBackward
 from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.graphs.memory_runs import raises_by
 from dynamo_dap.debuggee.recording.function_names import name_of_call

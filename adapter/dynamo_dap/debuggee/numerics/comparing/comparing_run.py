@@ -45,13 +45,10 @@ from dynamo_dap.debuggee.numerics.comparing.returned_memory import (
 )
 from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison, EagerRaises
 from dynamo_dap.debuggee.numerics.faults.stage_search import AOT_AUTOGRAD, DYNAMO
-from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import (
-    GradientComparison,
-    KeptBackward,
-    problem_in_eager,
-)
+from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import GradientComparison, problem_in_eager
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import is_backward_compiled
+from dynamo_dap.debuggee.numerics.gradients.kept_backward import KeptBackward
 from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from dynamo_dap.debuggee.numerics.faults.comparisons import Fault
 from dynamo_dap.debuggee.numerics.faults.stage_search import ladder
-from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import DifferentiatedGraph, KeptBackward, outputs_by
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import GradientRun
+from dynamo_dap.debuggee.numerics.gradients.kept_backward import DifferentiatedGraph, KeptBackward, outputs_by
 from dynamo_dap.debuggee.numerics.graphs.differences import Difference
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.objects import Node

@@ -8,10 +8,9 @@ the part that comes from one operation. Runs on the program's thread that runs t
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,157 +18,25 @@ from dynamo_dap.debuggee.numerics.faults.body_faults import ALONE, first_differe
 from dynamo_dap.debuggee.numerics.faults.comparisons import Fault
 from dynamo_dap.debuggee.numerics.faults.stage_search import ladder, part_at_fault
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import GradientRun, Gradients, KeptInput
+from dynamo_dap.debuggee.numerics.gradients.kept_backward import DifferentiatedGraph, Facts, KeptBackward, gradients_by
 from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass
-from dynamo_dap.debuggee.numerics.graphs.changed_graphs import Use, expanded, with_zeros
+from dynamo_dap.debuggee.numerics.graphs.changed_graphs import Use
 from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, Difference, difference, widened
 from dynamo_dap.debuggee.numerics.graphs.exact_runs import Disturbance, Noise, not_in_float64, widened_graph
-from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.replay.graph_calls import GraphCall
-from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, places_of
+from dynamo_dap.debuggee.replay.replayed_graph import places_of
 from dynamo_dap.debuggee.torch_api.graphs.graph import is_higher_order, operation_name
-from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory, with_earlier_memory
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import differentiates, transforms_around
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.traced.replays import CachedCall, compile_by, compiling_in_isolation
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _LOOSE = 0.05
 """A float64 run whose outputs differ by more than this, relative to their scale, has computed something else."""
 _LIMIT = 1 << 30
 """The maximum bytes of gradients that are computed at once."""
-
-_NO_FRAME: Any = None
-"""The frame of an ended call: the call is not traced again."""
-
-Facts = tuple[object, object, object]
-"""The shape, dtype and device of a tensor."""
-
-
-@dataclass(frozen=True)
-class DifferentiatedGraph:
-    """A replayed graph as a ``gradients.DifferentiableGraph``."""
-
-    graph: ReplayedGraph
-    nodes: Sequence[Node]
-    outputs: Sequence[object]
-    written: frozenset[object]
-
-    @classmethod
-    def of(cls, graph: ReplayedGraph, written: frozenset[str]) -> DifferentiatedGraph:
-        """Wrap ``graph``; ``written`` has the names of the placeholders that nodes write to."""
-        placeholders = frozenset(node for node in graph.nodes if node.op == "placeholder" and node.name in written)
-        return cls(graph, [node for node in graph.nodes if node.op != "output"], graph.output_nodes, placeholders)
-
-    def attribute(self, target: str) -> object:
-        """Return a parameter, buffer, constant or submodule of the graph."""
-        return self.graph.attribute(target)
-
-
-class KeptBackward:
-    """A call whose backward pass will be compared."""
-
-    def __init__(
-        self,
-        graph: ReplayedGraph,
-        given: Sequence[Any],
-        states: Sequence[Callable[[], None]],
-        backend: Callable[..., object],
-        memory: Mapping[object, object],
-    ) -> None:
-        """Keep the inputs ``given`` of ``graph``. The call has written to ``memory``, which has the earlier contents.
-
-        Raises:
-            NoRealValue: the call's gradients cannot be compared; the text says why.
-        """
-        self.graph = graph
-        self.states = tuple(states)
-        self.backend = backend
-        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-        changed = {*graph.written, *memory}
-        of_memory: dict[object, int] = {}
-        for each in given:
-            if has_own_memory(each):
-                of_memory[storage_of(each)] = of_memory.get(storage_of(each), 0) + 1
-        self.written = frozenset(
-            node.name
-            for node, value in zip(placeholders, given, strict=True)
-            if has_own_memory(value) and storage_of(value) in changed
-        )
-        inputs: dict[Node, KeptInput] = {}
-        for node, value in zip(placeholders, given, strict=True):
-            name = graph.names.get(node) or node.name
-            is_written = node.name in self.written
-            if is_written and of_memory[storage_of(value)] > 1:
-                raise NoRealValue(f"the call may write to {name}, which shares its memory")
-            # Refuse only real writes: operands of custom operators count as written, too, as declarations may be wrong.
-            if is_written and value.requires_grad and storage_of(value) in memory:
-                raise NoRealValue(f"the call writes to {name}, which needs a gradient")
-            kept = KeptInput.of(name, with_earlier_memory(value, memory), is_written=is_written)
-            inputs[node] = replace(kept, requires_grad=bool(getattr(value, "requires_grad", False)))
-        self.inputs = inputs
-        self.names = [graph.names.get(node) or node.name for node in placeholders]
-        self.function, self.compile_id, self.token, self.number, self.passes = "", "", "", 0, 0
-        self.included: Sequence[frozenset[int]] = ()
-        """The call's ``ReturnedGradients.included``."""
-        self.shares: Sequence[int | None] = ()
-
-    @classmethod
-    def of(
-        cls, call: GraphCall, cached_call: CachedCall, graph: ReplayedGraph, states: Sequence[Callable[[], None]]
-    ) -> KeptBackward:
-        """Keep a call that has just returned, without its frame and its arguments.
-
-        Raises:
-            NoRealValue: the call's gradients cannot be compared; the text says why.
-        """
-        kept = cls(graph, call.inputs, states, cached_call.backend, call.kept.memory)
-        kept.graph = graph.with_inputs(graph.module, {node: each.value for node, each in kept.inputs.items()})
-        kept.graph.call = replace(cached_call, frame=_NO_FRAME, arguments={}, closure=(), memory={}, marks=())
-        kept.function = name_of_call(cached_call)
-        kept.token = call.token
-        kept.compile_id, kept.number = cached_call.compile_id, call.graph.calls
-        return kept
-
-    def expanded(self, node: Node) -> tuple[KeptBackward, frozenset[Node]] | None:
-        """Return the call with the operator ``node`` replaced by its body, and the operations of the body.
-
-        Return None if the operator does more than run one body.
-        """
-        found = expanded(self.graph.module, node)
-        if found is None:
-            return None
-        other = copy.copy(self)
-        other.inputs = {found.copies[node]: each for node, each in self.inputs.items()}
-        other.graph = self.graph.with_inputs(found.module, {node: each.value for node, each in other.inputs.items()})
-        return other, found.inside
-
-    def with_zeros(self, uses: Sequence[Use], runs: _Runs) -> KeptBackward:
-        """Return the call with one more input of its graph for each use: a zero that is added to the operand.
-
-        The zero's gradient is the part of the operand's gradient that comes from the use. If later operations write to
-        the operand, it is the gradient of the contents that the user reads. ``runs`` are those of this call's graph.
-        """
-        torch, facts = sys.modules["torch"], runs.facts
-        module, copies, zeros = with_zeros(self.graph, uses, runs.in_place)
-        other = copy.copy(self)
-        other.inputs = {copies[node]: each for node, each in self.inputs.items()}
-        for (node, _), placeholder in zip(uses, zeros, strict=True):
-            shape, dtype, device = facts[node]
-            zero = torch.zeros(shape, dtype=dtype, device=device)
-            other.inputs[placeholder] = KeptInput(placeholder.name, zero, requires_grad=True)
-        other.graph = self.graph.with_inputs(module, {node: each.value for node, each in other.inputs.items()})
-        return other
-
-    def values(self) -> list[object]:
-        """Return the inputs as they were in the call.
-
-        Raises:
-            NoRealValue: the program has changed an input since.
-        """
-        return [each.now() for each in self.inputs.values()]
 
 
 class _Runs:
@@ -381,25 +248,25 @@ class GradientComparison:
         self.evidence = ["the program's backward pass", "Dynamo's graph, differentiated"]
         self.by_use: dict[Use, Difference] = {}
         """How the part of a gradient that comes from each use differs in the compiled graph, once compared."""
-        placeholders, shares = list(kept.inputs), kept.shares
-        self.of_inputs = [
+        self.of_inputs = self._of_inputs(ended.returned)
+        self._arrived = ended.arrived
+
+    def _of_inputs(self, gradients: Sequence[object]) -> list[GradientOfInput]:
+        """Compare the gradient of each input, in the graph's order, with that of Dynamo's graph."""
+        kept, placeholders, shares = self._kept, list(self._kept.inputs), self._kept.shares
+        return [
             GradientOfInput(
-                kept.names[at], node, self._runs.compare(self._asked(placeholders, shares, at), returned), returned
+                kept.names[at], node, self._runs.compare(self._asked(placeholders, shares, at), gradient), gradient
             )
-            for at, (node, returned) in enumerate(zip(placeholders, ended.returned, strict=True))
+            for at, (node, gradient) in enumerate(zip(placeholders, gradients, strict=True))
             if shares[at] == at
         ]
-        self._arrived = ended.arrived
 
     @staticmethod
     def _asked(placeholders: Sequence[Node], shares: Sequence[int | None], at: int) -> Callable[[GradientRun], object]:
         names = [node.name for node, first in zip(placeholders, shares, strict=True) if first == at]
 
-        def ask(run: GradientRun) -> object:
-            found = [each for name in names if (each := run.gradient(name, name, _LIMIT)) is not None]
-            return sum(found[1:], found[0]) if found else None
-
-        return ask
+        return lambda run: _sum(run.gradient(name, name, _LIMIT) for name in names)
 
     @property
     def worst(self) -> GradientOfInput | None:
@@ -434,9 +301,7 @@ class GradientComparison:
             found = self._first(self._kept.backend, unwritten)  # adding a zero in place may be impossible
         self.evidence.append("the backend, with the gradient of each operand returned")
         if found is None:
-            worst = self.worst
-            none = Difference(math.inf, math.inf, False)
-            return Fault(None, none if worst is None else worst.difference, None, None)
+            return self._fault_in_inputs()
         use, how = found
 
         def is_right(backend: Callable[..., object]) -> bool:
@@ -447,6 +312,30 @@ class GradientComparison:
         part = part_at_fault(self._kept.backend, found_in.stage, is_right)
         fault = Fault(self._runs.to_blame(use), how, found_in.stage, None, part=part, judged=found_in.judged)
         return self._in_body(fault, use[1]) or self._inside(fault, use) or fault
+
+    def _fault_in_inputs(self) -> Fault:
+        """Find the wrong stage by the inputs' gradients: those of all operands are right once they are returned.
+
+        The graph that returns them saves other tensors for the backward pass, and may thus hide the fault.
+        """
+        worst = self.worst
+        fault = Fault(None, Difference(math.inf, math.inf, False) if worst is None else worst.difference, None, None)
+        shares = self._kept.shares
+
+        def is_right(backend: Callable[..., object]) -> bool:
+            returned = gradients_by(backend, self._kept, self._arrived)
+            summed = [
+                _sum(returned[each] for each, first in enumerate(shares) if first == at) for at in range(len(shares))
+            ]
+            return all(each.difference.is_same for each in self._of_inputs(summed))
+
+        if is_right(self._kept.backend):
+            return fault
+        self.evidence.append("the backend, compiled again")
+        found_in = ladder(self._kept.backend, is_right)
+        self.evidence += found_in.runs
+        part = part_at_fault(self._kept.backend, found_in.stage, is_right)
+        return replace(fault, stage=found_in.stage, part=part, judged=found_in.judged)
 
     def _in_body(self, fault: Fault, node: Node) -> Fault | None:
         """Return the fault in the body of ``checkpoint``, if an operation is wrong in a graph that inlines the body."""
@@ -494,7 +383,7 @@ class GradientComparison:
     ) -> dict[Use, Difference]:
         if not uses:
             return {}
-        kept = graph.with_zeros(uses, runs)
+        kept = graph.with_zeros(uses, runs.facts, runs.in_place)
         with_zeros = _Runs(kept, self._arrived, [frozenset()] * len(self._arrived), self.not_compared)
         returned = gradients_by(backend, kept, self._arrived)[-len(uses) :]
         zeros = list(kept.inputs)[-len(uses) :]
@@ -502,6 +391,12 @@ class GradientComparison:
             use: with_zeros.compare(_of_node(zero.name), gradient)
             for use, zero, gradient in zip(uses, zeros, returned, strict=True)
         }
+
+
+def _sum(gradients: Iterable[Any]) -> Any:
+    """Return the sum of those gradients that are not None; None if all are."""
+    found = [each for each in gradients if each is not None]
+    return sum(found[1:], found[0]) if found else None
 
 
 def _first_wrong(kept: KeptBackward, found: Mapping[Use, Difference]) -> Use | None:
@@ -527,69 +422,3 @@ def problem_in_eager(kept: KeptBackward, arrived: Gradients) -> BaseException | 
             raise
         return problem.__cause__
     return None
-
-
-def outputs_by(backend: Callable[..., object], kept: KeptBackward) -> tuple[list[object], list[object]]:
-    """Compile the graph by ``backend``, and run it under autograd; return its inputs and outputs.
-
-    Raises:
-        Exception: whatever the backend raises.
-    """
-    torch = sys.modules["torch"]
-    with compiling_in_isolation(), torch.enable_grad():
-        for restore in kept.states:
-            restore()
-        torch.set_grad_enabled(True)
-        compiled = compile_by(backend, _copied(kept.graph.module), _leaves(kept))
-        leaves = _leaves(kept)
-        for restore in kept.states:
-            restore()
-        with torch.enable_grad():
-            return leaves, list(compiled(*leaves))
-
-
-def gradients_by(backend: Callable[..., object], kept: KeptBackward, arrived: Gradients) -> list[object]:
-    """Compile the graph by ``backend``, and return its inputs' gradients; ``arrived`` has the outputs' gradients.
-
-    Raises:
-        Exception: whatever the backend raises.
-    """
-    torch = sys.modules["torch"]
-    leaves, outputs = outputs_by(backend, kept)
-    pairs = [
-        (output, gradient)
-        for output, gradient in zip(outputs, arrived, strict=True)
-        if gradient is not None and getattr(output, "requires_grad", False)
-    ]
-    known = [at for at, each in enumerate(leaves) if getattr(each, "requires_grad", False)]
-    found: list[object] = [None] * len(leaves)
-    if pairs and known:
-        roots, gradients = zip(*pairs, strict=True)
-        with compiling_in_isolation():
-            given = torch.autograd.grad(roots, [leaves[at] for at in known], gradients, allow_unused=True)
-        for at, gradient in zip(known, given, strict=True):
-            found[at] = gradient
-    return found
-
-
-def _leaves(kept: KeptBackward) -> list[object]:
-    torch = sys.modules["torch"]
-    given: list[object] = []
-    for node, each in kept.inputs.items():
-        value = each.now()
-        if isinstance(value, torch.Tensor):
-            value = value.clone() if node.name in kept.written else value.detach()
-            value.requires_grad_(each.requires_grad)
-        given.append(value)
-    return given
-
-
-def _copied(module: GraphModule) -> Any:
-    """Return a copy of a graph, without Dynamo's metadata, which a backend may change."""
-    torch = sys.modules["torch"]
-    other = torch.fx.Graph()
-    copies: dict[object, object] = {}
-    other.output(other.graph_copy(module.graph, copies))
-    for node in other.nodes:
-        node.meta = {}
-    return torch.fx.GraphModule(module, other)

@@ -21,12 +21,9 @@ from dynamo_dap.debuggee.numerics.comparing.compared_calls import (
     outputs_of,
 )
 from dynamo_dap.debuggee.numerics.faults.comparisons import Comparison, Fault
-from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import (
-    GradientComparison,
-    GradientOfInput,
-    KeptBackward,
-)
+from dynamo_dap.debuggee.numerics.gradients.gradient_comparisons import GradientComparison, GradientOfInput
 from dynamo_dap.debuggee.numerics.gradients.gradient_run import GRADIENTS, GradientRun, is_backward_compiled
+from dynamo_dap.debuggee.numerics.gradients.kept_backward import KeptBackward
 from dynamo_dap.debuggee.numerics.gradients.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.numerics.stops.backward_lines import BackwardLines, Visit, visit_that_makes
 from dynamo_dap.debuggee.numerics.stops.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of

@@ -9,9 +9,9 @@ import operator
 import re
 import sys
 from collections.abc import Iterator
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
-from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
+from dynamo_dap.debuggee.torch_api.objects import Graph, GraphModule, Node, Translator
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
 
 
@@ -166,3 +166,28 @@ def with_operands(node: Node) -> list[Node]:
             found.add(each)
             waiting += each.all_input_nodes
     return [each for each in node.graph.nodes if each in found]
+
+
+def copy_to_compile(module: GraphModule) -> Any:
+    """Return a copy of a graph for a backend, which may change the metadata. The marks of its inputs are kept.
+
+    Dynamo marks parameters and buffers as inputs whose memory stays. AOTAutograd prefers to save these for the backward
+    pass; without the marks it would save other tensors, and a fault might be gone.
+    """
+    torch = sys.modules["torch"]
+    copies: dict[Any, Any] = {}
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, copies))
+    for node in graph.nodes:
+        node.meta = {}
+    copied = torch.fx.GraphModule(module, graph)
+    sources = getattr(module, "_param_name_to_source", None)
+    if sources is not None and "dynamo_compile_id" in module.meta:
+        copied.meta["dynamo_compile_id"] = module.meta["dynamo_compile_id"]
+        copied._param_name_to_source = dict(sources)
+        for node, copied_node in copies.items():
+            if node.op == "placeholder":
+                copied_node._dynamo_source = getattr(node, "_dynamo_source", None)
+                if "tensor_dict" in node.meta:
+                    copied_node.meta["tensor_dict"] = node.meta["tensor_dict"]
+    return copied
