@@ -34,7 +34,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     in_transform,
     with_earlier_memory,
 )
-from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import WITH_BYTES, version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, random_states, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_api.objects import Graph, Tensor
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
@@ -43,8 +43,6 @@ from dynamo_dap.debuggee.torch_api.traced.replays import REPLAYS, CachedCall
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
-_WITH_BYTES = ("cpu", "cuda", "xpu", "mps")
-"""Devices whose memory torch can copy. A device written in Python has its data elsewhere, and a copy crashes."""
 _TOKENS = itertools.count()
 
 
@@ -306,7 +304,7 @@ def _kept_by(graph: object) -> tuple[weakref.ref[object], ...]:
 def _device_without_bytes(inputs: Sequence[object]) -> str | None:
     """Return the type of an input's device whose memory torch cannot copy, or None."""
     devices = (each.device.type for each in inputs if has_own_memory(each))
-    return next((device for device in devices if device not in _WITH_BYTES), None)
+    return next((device for device in devices if device not in WITH_BYTES), None)
 
 
 def _can_be_read() -> bool:

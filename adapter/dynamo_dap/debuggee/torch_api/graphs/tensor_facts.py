@@ -25,6 +25,9 @@ UNWRAPPING = Feature(
     "data of tensors inside torch.func", _IS_TRANSFORMED, _UNTRANSFORMED, _IS_FUNCTIONAL, _UNFUNCTIONAL
 )
 
+WITH_BYTES = ("cpu", "cuda", "xpu", "mps")
+"""Devices whose memory torch can copy. A device written in Python has its data elsewhere, and a copy crashes."""
+
 MEMORY = Feature("memory that earlier calls have returned", _STORAGE_REFERENCE)
 
 
@@ -95,8 +98,11 @@ def address_of(tensor: Tensor) -> int:
 
 
 def needed_bytes(tensor: Tensor) -> int:
-    """Return how many bytes of memory the elements of a plain tensor need, from the beginning of its storage."""
-    if not tensor.numel():
+    """Return how many bytes of its storage the elements of a plain tensor need, from the beginning of the storage.
+
+    It is 0 on a device whose storages have no bytes.
+    """
+    if not tensor.numel() or tensor.device.type not in WITH_BYTES:
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return int((tensor.storage_offset() + last + 1) * tensor.itemsize)
