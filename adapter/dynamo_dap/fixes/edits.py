@@ -50,7 +50,7 @@ class Fix:
     needs_trial: bool = False
     """Whether it assumes something about the data, so that it is offered only after a trial."""
     follows: str = ""
-    """A name in each hint or advice that this fix carries out; empty if there is no such text."""
+    """A name that occurs in each hint or advice that this fix carries out; empty if there is none."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ def be_spawned_as(rank: Rank | None) -> None:
 
 
 def find_group_by(find: Callable[[], tuple[int, int] | None]) -> None:
-    """Call ``find`` for the rank in the program's process group, and the group's size; None if there is no group."""
+    """Set the function that finds the rank in the program's process group, and the group's size.
+
+    It returns None if there is no group.
+    """
     global _find_in_group
     _find_in_group = find
 
