@@ -20,7 +20,7 @@ test("breakpoints are hit in a child process, and its compiles are shown", async
     await expect(debug.row("variables", "n =")).toContainText("1");
     await debug.press("F5");
     // The pane is too low for all threads of both processes.
-    await expect(debug.row("call-stack", "Tracing compute [0/0]"), "the child stops").toBeVisible({ timeout: 60_000 });
+    await debug.reveal("call-stack", "Tracing compute [0/0]");
     await expect(await debug.reveal("call-stack", "compute", NAME)).toContainText(`${traced}:`);
     await expect(debug.row("variables", "x =")).toContainText("Tensor f32[2]");
     await compiles.show("Compiles");
