@@ -379,7 +379,7 @@ def test_the_token_is_not_for_what_a_rank_starts(session: Session, start: Start,
 
 
 def test_waiting_has_an_end_and_says_what_for(session: Session, start: Start, light: Fixture) -> None:
-    beginning = listen(session, listen={"host": SERVER, "port": 0, "timeout": 8}, ranks=[1])
+    beginning = listen(session, listen={"host": SERVER, "port": 0, "timeout": 20}, ranks=[1])
     server = exported(session)
     program = start(light.path, __file__, environment=environment_of(0, server))
     with pytest.raises(RequestFailed) as failed:

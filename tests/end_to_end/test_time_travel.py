@@ -265,10 +265,13 @@ function(torch.ones(3))
 
 
 def test_the_timeline_of_a_long_loop(session: Session, tmp_path: Path) -> None:
-    """The answer comes before the client's timeout: the work is linear in the length of the loop, not quadratic."""
+    """The answer comes before the client's timeout: the work is linear in the length of the loop, not quadratic.
+
+    The option `evaluationTimeout` does not limit it, as it runs nothing of the program. So the test sets a tiny one.
+    """
     (tmp_path / "program.py").write_text(LONG)
     fixture = Fixture(tmp_path / "program.py")
-    session.launch(fixture, "end")
+    session.launch(fixture, "end", evaluationTimeout=0.02)
     stop = session.wait_for_stop("breakpoint", at="end")
     timeline = session.request("dynamoTimeline", {"threadId": stop.thread_id, "count": 400})
     assert (timeline["total"], timeline["start"]) == (6002, 5602)

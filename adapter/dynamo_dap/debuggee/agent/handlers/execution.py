@@ -164,7 +164,7 @@ def restart_frame(agent: Agent, pause: Pause, arguments: RestartFrameArguments) 
     _travel(agent, pause, StepKind.RESTART_FRAME, depth)
 
 
-@handles_while_held(TIMELINE, TimelineArguments, _pause_of_thread)
+@handles_while_held(TIMELINE, TimelineArguments, _pause_of_thread, is_bounded=False)
 def timeline(agent: Agent, pause: Pause, arguments: TimelineArguments) -> TimelineBody:
     """Return the statements that a held trace has visited."""
     return _history_of(pause).timeline(arguments.start, arguments.count)
