@@ -11,16 +11,20 @@ import pytest
 import torch
 import torch._dynamo
 
+from dynamo_dap.debuggee.agent import own_rank
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.composition import cached_calls
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.history.saved_traces import CannotReuse
+from dynamo_dap.debuggee.replay import breakpoint_prediction
+from dynamo_dap.debuggee.torch_api.graphs.graph_runs import evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.traced.replays import CompleteTrace, clear, current_replay
 from dynamo_dap.debuggee.torch_api.traced.tracing_hooks import add_line_hook
 from dynamo_dap.debuggee.trace.runs import SilentRun
 from dynamo_dap.debuggee.wrapping.patches import Patches
+from dynamo_dap.protocol.requests.ranks import Rank
 from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.run_time.in_process import ScriptedHost
 
@@ -34,12 +38,15 @@ class Scaler(torch.nn.Module):
         super().__init__()
         self.factor = 2.0
         self.last = 0.0
+        self.powers = [1, 2]
 
     def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
         y = x * self.factor  # line 1
         parts = [x, y]
+        both = (x, y)
+        twice = step * 2
         self.last = self.factor
-        return parts[1] + step  # line 2
+        return parts[1] + both[0] * 0 + twice - step  # line 2
 
 
 _runs: list[None] = []
@@ -64,6 +71,14 @@ class Counting(Scaler):
         y = counted(x)
         parts = [x, y]
         return parts[1] + step  # line 2
+
+
+class Ranked(Scaler):
+    """Has a variable with the name that conditions use for the rank of the process."""
+
+    def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
+        rank = step * 2
+        return x + rank  # line 2
 
 
 @dataclass(eq=False)
@@ -162,7 +177,11 @@ CONDITIONS = [
     ("line 1", "x.requires_grad", 5),
     ("line 1", "len(str(step)) == 5", 5),
     ("line 1", "getattr(self, 'factor') == 3.0", 5),
+    ("line 1", "step == 100 and self.powers[0] == 1", 1),
     ("line 2", "step == 100", 1),
+    ("line 2", "twice == 100", 1),
+    ("line 2", "bool(parts) == 2", 1),
+    ("line 2", "len(parts + [x]) == 9 or len(both + (x,)) == 9", 1),
     ("line 2", "self.factor == 3.0", 5),
 ]
 """A line, a false condition, and how many of 5 cached calls are replayed for it if no trace is saved."""
@@ -204,6 +223,13 @@ def test_messages_are_logged_without_a_trace(scaler: Calls) -> None:
 
 
 @pytest.mark.usefixtures("nothing_kept")
+def test_numbers_are_logged_without_a_trace(scaler: Calls) -> None:
+    scaler.run(SourceBreakpoint(line=scaler.line("line 1"), log_message="{step}"))
+    assert scaler.traced == 1
+    assert scaler.logged[1:] == [str(step) for step in range(3, 8)]
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_tensors_are_logged_without_a_trace(scaler: Calls) -> None:
     """The message shows the elements of small tensors. The text of any other tensor is the same in every call."""
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{y} {y.sum()}"))
@@ -220,10 +246,11 @@ def test_the_elements_of_a_logged_tensor_are_those_of_the_call(scaler: Calls) ->
     assert [text.rpartition(" = ")[2] for text in scaler.logged[-2:]] == ["[12.0, 12.0, 12.0]", "[14.0, 14.0, 14.0]"]
 
 
-def test_a_tensor_that_a_log_message_chooses_is_that_of_the_call(scaler: Calls) -> None:
-    """The tensor is too large to show elements, but the rest of its text differs between calls."""
-    scaler.size_at = lambda step: 100 + step
-    message = "{y if y.sum() > 1000 else y.double()}"
+@pytest.mark.parametrize(("size", "limit"), [(100, 1000), (0, 40)])
+def test_a_tensor_that_a_log_message_chooses_is_that_of_the_call(size: int, limit: int, scaler: Calls) -> None:
+    """A large tensor shows no elements, a small one does; the rest of the text differs between calls, too."""
+    scaler.size_at = lambda step: size + step
+    message = f"{{y if y.sum() > {limit} else y.double()}}"
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message=message))
     assert len(scaler.logged) == 6
     assert ["f64" if "f64" in text else "f32" for text in scaler.logged[1:]] == ["f64", "f64", "f32", "f32", "f32"]
@@ -256,6 +283,56 @@ def test_a_hit_count_needs_no_frame(name: str, scaler: Calls, monkeypatch: pytes
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), hit_condition="5"), on_call=lambda: calls.append(None))
     assert {*seen} == {1, 2, 3, 5}
     assert scaler.stops == ["Call 5 of Scaler.forward [0/0]"]
+
+
+RANK_CONDITIONS = [
+    (Scaler, "rank == 1 and step == 5", ["Call 4 of Scaler.forward [0/0]"]),
+    (Scaler, "rank == 2 or step == 100", []),
+    (Ranked, "rank == 1", []),
+    (Ranked, "rank == 8", ["Call 3 of Ranked.forward [0/0]"]),
+]
+"""Conditions in a process of rank 1, and their stops."""
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize(("module", "condition", "stops"), RANK_CONDITIONS)
+def test_a_condition_on_the_rank(module: type[Scaler], condition: str, stops: list[str]) -> None:
+    """The name stands for the rank of the process, unless the program has a variable of that name."""
+    own_rank.be_spawned_as(Rank(1))
+    try:
+        calls = Calls(module)
+        calls.run(SourceBreakpoint(line=calls.line("line 2"), condition=condition))
+    finally:
+        own_rank.be_spawned_as(None)
+    assert calls.stops == stops
+    assert calls.traced == 1 + len(stops)
+
+
+PREDICTIONS = [
+    ("line 1", {"condition": "step == 100"}, False),
+    ("line 1", {"log_message": "{step}"}, False),
+    ("line 1", {"condition": "x.sum() > 1e9"}, True),
+    ("line 2", {"condition": "y.sum() > 1e9"}, True),
+    ("line 2", {"log_message": "{y.sum()}"}, True),
+]
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize(("line", "options", "is_isolated"), PREDICTIONS)
+def test_only_operations_on_tensors_are_isolated(
+    line: str, options: dict[str, Any], is_isolated: bool, scaler: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost of isolation shows nowhere but in this internal function."""
+    begun: list[None] = []
+
+    def note() -> Any:
+        begun.append(None)
+        return evaluating_on_real_values()
+
+    monkeypatch.setattr(breakpoint_prediction, "evaluating_on_real_values", note)
+    scaler.run(SourceBreakpoint(line=scaler.line(line), **options))
+    assert scaler.traced == 1
+    assert len(begun) == (5 if is_isolated else 0)
 
 
 def test_the_length_of_a_list_needs_no_graph() -> None:

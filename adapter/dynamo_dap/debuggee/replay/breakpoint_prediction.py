@@ -344,7 +344,7 @@ class _Resolver(ast.NodeTransformer):
             try:
                 return self._named(self._operand(found, node))
             except NotPredictable:
-                pass  # for example an item of a tensor's shape: the tensor itself has an operand
+                pass  # its own operand raises, but only when it is evaluated: ``step == 9 and self.xs[0] == 1``
         return self.generic_visit(node)
 
     def _is_computed(self, node: ast.expr) -> bool:
