@@ -674,6 +674,41 @@ def test_a_reason_that_calls_share_is_printed_once(tmp_path: Path) -> None:
     assert run.returncode == 0
 
 
+CALLS_ANOTHER = """
+import torch
+from torch import nn
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.lstm = nn.LSTM(8, 8)
+        self.last = nn.Linear(8, 5)
+        self.last.register_forward_hook(lambda module, inputs, outputs: outputs * 2)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        x, _ = self.lstm(x)
+        return self.last(x)
+
+model = torch.compile(Tagger())
+for _ in range(2):
+    model(torch.randn(3, 6, 8)).sum().backward()
+"""
+
+
+def test_calls_in_a_fork_are_not_compared(tmp_path: Path) -> None:
+    """To see what a call stores, `compare` continues it in a fork, where it calls other compiled functions."""
+    run = _compared_in_text(tmp_path, CALLS_ANOTHER)
+    calls = [line.partition(",")[0] for line in run.stdout.splitlines() if line.startswith("call ")]
+    assert sorted(calls) == sorted(
+        f"call {number} of {function}"
+        for number in (1, 2)
+        for function in ("Tagger.forward [0/0]", "Linear.forward [1/0]", "Tagger.__init__.<locals>.<lambda> [2/0]")
+    )
+    assert run.stdout.splitlines()[-1] == "6 calls: 6 same"
+
+
 RIGHT_ALONE = """
 import torch
 

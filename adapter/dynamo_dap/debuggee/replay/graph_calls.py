@@ -11,7 +11,6 @@ else runs on the thread that makes the call, right before and after it.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import sys
@@ -275,8 +274,11 @@ class GraphCalls:
             self.want(observer, None)
 
     def _report_observers(self, call: GraphCall) -> None:
-        with contextlib.suppress(ContinuesInFork):
+        try:
             self._guarded_report(call)
+        except ContinuesInFork:
+            # The fork only continues this call: the program's own process observes the calls that it makes.
+            self._observers = {}
 
     def _report_each(self, call: GraphCall) -> None:
         graph = call.graph
