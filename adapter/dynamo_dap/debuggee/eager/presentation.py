@@ -43,10 +43,8 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
 )
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_api.isolation import dynamo_off, tensor_texts
-from dynamo_dap.debuggee.values.families import View, family_of
-from dynamo_dap.debuggee.values.model import EvaluationError, Value, text_of_raised
+from dynamo_dap.debuggee.values.model import EvaluationError, Value, View, family_of, text_of_raised
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
-from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.debuggee.values.triton_blocks import program_scope
 from dynamo_dap.debuggee.values.type_facts import module_of
@@ -130,7 +128,7 @@ class Presentation(pydevd_variables.Presentation):
         if value is None:
             return None
         only, start, count = getattr(self._asked, "page", (None, 0, 0))
-        page = page_of(value.children, only, start, count) if value.children is not None else ()
+        page = value.children.page(only, start, count) if value.children is not None else ()
         return [(each.name, _object_of(each.value), each.evaluate_name) for each in page]
 
     def runs_no_code(self, value: object) -> bool:

@@ -23,8 +23,7 @@ from dynamo_dap.debuggee.torch_api.graphs.graph import user_places
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.lowering.lowering_hooks import LoweringHooks, Work, place_of
 from dynamo_dap.debuggee.torch_api.objects import Graph
-from dynamo_dap.debuggee.values.families import present
-from dynamo_dap.debuggee.values.model import Fixed, ScopeOfFrame, Value, Variable
+from dynamo_dap.debuggee.values.model import Fixed, ScopeOfFrame, Value, Variable, present
 from dynamo_dap.protocol.requests.contract import COMPILE_TIME, LOWERING
 from dynamo_dap.protocol.wire.types import CompletionItem
 

@@ -1,7 +1,7 @@
 """Shows, evaluates and converts each form of tracker: its text, its children, its Python value.
 
 A form (``torch_api.traced.trackers``) describes the value of a VariableTracker. Each kind has a family here, as each
-type of Python has one (``values.families``). The module also resolves paths and converts values, on the tracing thread.
+type of Python has one (``values.model``). The module also resolves paths and converts values, on the tracing thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from dynamo_dap.debuggee.torch_api.traced.trackers.forms import (
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Tracker, class_of, constant_of, is_deleted
 from dynamo_dap.debuggee.values.callables import location_of_callable, location_of_code, parameters_of
 from dynamo_dap.debuggee.values.containers import IndexedItems, item_variable, items_text
-from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER
 from dynamo_dap.debuggee.values.model import Children, Deferred, EvaluationError, Followed, Location, Value, Variable
 from dynamo_dap.debuggee.values.objects import (
     attribute_variable,
@@ -44,7 +43,7 @@ from dynamo_dap.debuggee.values.objects import (
     stored_attributes,
 )
 from dynamo_dap.debuggee.values.paging import in_pages, unique_names
-from dynamo_dap.debuggee.values.python_values import Family, View, family_for, family_of
+from dynamo_dap.debuggee.values.python_values import PREVIEW_OF_CONTAINER, Family, View, family_for, family_of
 from dynamo_dap.debuggee.values.tensors import metadata_variables, with_data
 from dynamo_dap.debuggee.values.type_facts import (
     class_dictionary,

@@ -20,9 +20,17 @@ from dynamo_dap.debuggee.torch_api.objects import Graph, Node
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS, Operation, operation_text
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
-from dynamo_dap.debuggee.values.families import View
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, example_text, graph_text, result_text
-from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, VirtualSource, bounded_text
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    Deferred,
+    Location,
+    Value,
+    Variable,
+    View,
+    VirtualSource,
+    bounded_text,
+)
 from dynamo_dap.debuggee.values.paging import in_pages
 
 

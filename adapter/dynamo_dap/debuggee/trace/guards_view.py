@@ -15,8 +15,7 @@ from dynamo_dap.debuggee.torch_api.traced.sources import steps_of
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place, is_source, source_name
 from dynamo_dap.debuggee.trace.graph_view import place_variable
-from dynamo_dap.debuggee.values.families import preview
-from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, bounded_text
+from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, bounded_text, preview
 from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of

@@ -13,8 +13,17 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.torch_api.compiles.compilation import compiled_original, is_disabled
 from dynamo_dap.debuggee.values.eager_frames import locals_of
-from dynamo_dap.debuggee.values.families import Family, View, family_for, family_of
-from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    Deferred,
+    Family,
+    Location,
+    Value,
+    Variable,
+    View,
+    family_for,
+    family_of,
+)
 from dynamo_dap.debuggee.values.objects import attribute_variable, attributes_of
 from dynamo_dap.debuggee.values.paging import in_pages, unique_names
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of

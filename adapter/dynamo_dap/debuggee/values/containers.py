@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
-from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, View, family_for
-from dynamo_dap.debuggee.values.model import Children, Variable
+from dynamo_dap.debuggee.values.model import PREVIEW_OF_CONTAINER, Children, Family, Variable, View, family_for
 from dynamo_dap.debuggee.values.objects import attributes_of, fields_text
 from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, mro_of, qualified_name_of

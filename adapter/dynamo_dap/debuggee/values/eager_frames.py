@@ -12,8 +12,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
     split_by_owner,
     user_function_name,
 )
-from dynamo_dap.debuggee.values.families import present
-from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable
+from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable, present
 from dynamo_dap.debuggee.values.paging import in_pages
 
 

@@ -13,8 +13,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import find_in_type, is_a
-from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, View, family_for
-from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Variable
+from dynamo_dap.debuggee.values.model import (
+    PREVIEW_OF_CONTAINER,
+    Children,
+    Deferred,
+    Family,
+    Location,
+    Variable,
+    View,
+    family_for,
+)
 from dynamo_dap.debuggee.values.paging import PAGE, in_pages, unique_names
 from dynamo_dap.debuggee.values.type_facts import (
     class_dictionary,

@@ -14,23 +14,6 @@ PAGE = 100
 """Named children shown at once."""
 
 
-def page_of(children: Children, only: str | None, start: int, count: int) -> Sequence[Variable]:
-    """Return the page of ``children`` that DAP's ``filter``, ``start`` and ``count`` (0: all) ask for."""
-    count = count or _EVERYTHING
-    if only == "indexed":
-        return children.indexed(start, count)
-    if only == "named":
-        return children.named()[start : start + count]
-    named = children.named()
-    page = list(named[start : start + count])
-    if len(page) < count and children.indexed_count:
-        page += children.indexed(max(0, start - len(named)), count - len(page))
-    return page
-
-
-_EVERYTHING = 1_000_000
-
-
 def in_pages(
     count: int, page: Callable[[int, int], Sequence[Variable]], before: Callable[[], Sequence[Variable]] = tuple
 ) -> Children:

@@ -9,7 +9,16 @@ from __future__ import annotations
 from dynamo_dap.debuggee.torch_api.cache.recompiles import NOT_KNOWN, Failure, expected_and_actual
 from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors, triton_blocks
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
-from dynamo_dap.debuggee.values.families import PLAIN, Family, View, family_for, family_of, present, preview
+from dynamo_dap.debuggee.values.model import (
+    PLAIN,
+    PREVIEW_OF_CONTAINER,
+    Family,
+    View,
+    family_for,
+    family_of,
+    present,
+    preview,
+)
 
 FAMILIES = (callables, containers, objects, scalars, tensors, triton_blocks)
 """The modules whose import registers the families."""
@@ -17,6 +26,7 @@ FAMILIES = (callables, containers, objects, scalars, tensors, triton_blocks)
 __all__ = [
     "FAMILIES",
     "PLAIN",
+    "PREVIEW_OF_CONTAINER",
     "Family",
     "View",
     "family_for",

@@ -12,8 +12,7 @@ import types
 import uuid
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.values.families import Family, View, family_for
-from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
+from dynamo_dap.debuggee.values.model import Children, Deferred, Family, Value, Variable, View, family_for
 from dynamo_dap.debuggee.values.objects import ObjectFamily, attributes_of
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
 

@@ -21,8 +21,17 @@ from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import FAKE_ATTRIBUTES, T
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.traced.symbols import expression_of, hint_of
-from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for
-from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable, text_with_data
+from dynamo_dap.debuggee.values.model import (
+    DEPTH_OF_PREVIEW,
+    Children,
+    Deferred,
+    Family,
+    Value,
+    Variable,
+    View,
+    family_for,
+    text_with_data,
+)
 from dynamo_dap.debuggee.values.objects import attributes_of, stored_attributes
 from dynamo_dap.debuggee.values.paging import unique_names
 from dynamo_dap.debuggee.values.type_facts import qualified_name_of

@@ -13,8 +13,18 @@ from typing import Any
 
 from dynamo_dap.debuggee.triton.blocks import Block, block_of, short_name
 from dynamo_dap.debuggee.triton.launches import Launch, launch_in, text_of_index
-from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for, present
-from dynamo_dap.debuggee.values.model import Children, Deferred, ScopeOfFrame, Value, Variable
+from dynamo_dap.debuggee.values.model import (
+    DEPTH_OF_PREVIEW,
+    Children,
+    Deferred,
+    Family,
+    ScopeOfFrame,
+    Value,
+    Variable,
+    View,
+    family_for,
+    present,
+)
 from dynamo_dap.debuggee.values.tensors import TensorChildren, little_data
 
 PROGRAM = "Program"

@@ -24,7 +24,6 @@ from dynamo_dap.debuggee.values.model import (
     WriteRefused,
     text_of_raised,
 )
-from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.protocol.requests.contract import TENSOR, TRACED, TRACED_TENSOR, ErrorId, MarkedVariable
 from dynamo_dap.protocol.requests.tensor_requests import TensorArguments, TensorBody
@@ -69,7 +68,7 @@ def _is_bounded(agent: Agent, arguments: VariablesArguments) -> bool:
 def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> VariablesResponseBody:
     """Return the children of a value or scope, or a page of them."""
     children, _ = agent.references.variables(arguments.variables_reference)
-    page = page_of(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
+    page = children.page(arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
     shown = [_dap_variable(agent, pause, one, arguments.format, children) for one in page]
     return VariablesResponseBody(_uniquely_named(shown))
 

@@ -32,8 +32,7 @@ from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.torch_api.code_objects.generated_code import original_of, user_function_of
 from dynamo_dap.debuggee.trace.stop_texts import data_changed
-from dynamo_dap.debuggee.values.families import preview
-from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.debuggee.values.model import VirtualSource, preview
 from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.type_facts import dictionary_descriptor, instance_dictionary
 from dynamo_dap.debuggee.wrapping.patches import Patches
