@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.agent.engine import (
     NoSuchEntry,
     RequestError,
 )
-from dynamo_dap.debuggee.agent.handlers.stack import dap_source
+from dynamo_dap.debuggee.agent.handlers.frames_and_values import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import AfterResponse, NoArguments, handles, handles_while_held
 from dynamo_dap.debuggee.agent.what_if import what_if_body

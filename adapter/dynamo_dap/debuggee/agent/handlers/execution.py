@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
-from dynamo_dap.debuggee.agent.handlers.variables import changed_trace
+from dynamo_dap.debuggee.agent.handlers.frames_and_values import changed_trace
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import AfterResponse, AnsweredLater, NoArguments, handles, handles_while_held
 from dynamo_dap.debuggee.agent.stepping import History, Jump, Step, StepKind
