@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dynamo_dap.debuggee.trace.symbolic_scopes import scopes_of
+from dynamo_dap.debuggee.trace.frames import scopes_of
 from dynamo_dap.debuggee.values.model import Value, Variable
 from tests.compile_time.observation import observe
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dynamo_dap.debuggee.trace.symbolic_scopes import graph_source, scopes_of
+from dynamo_dap.debuggee.trace.frames import scopes_of
+from dynamo_dap.debuggee.trace.graph_view import graph_source
 from tests.compile_time.stopping import at, below, line_of, scope, texts
 
 Compiled = Callable[[Any], Any]

@@ -8,8 +8,9 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import unwrapped
 from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_tensor
+from dynamo_dap.debuggee.trace.frames import scopes_of
+from dynamo_dap.debuggee.trace.graph_view import graph_source
 from dynamo_dap.debuggee.trace.paths import completions
-from dynamo_dap.debuggee.trace.symbolic_scopes import graph_source, scopes_of
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
 from dynamo_dap.protocol.requests.tensor_requests import ELEMENTS, TENSOR_PARTS, TensorArguments
