@@ -20,7 +20,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.wire.framing import frame
 from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from dynamo_dap.server.client.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
-from dynamo_dap.server.sessions.handling import handlers
+from dynamo_dap.server.sessions.session import handlers
 from tests.client import Fixture, Session
 from tests.client.session import Stop
 from tests.client.timeline import DEADLINE

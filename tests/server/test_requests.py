@@ -18,7 +18,7 @@ from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.wire.messages import ErrorBody, decode
 from dynamo_dap.server.client.capabilities import AGENT_CAPABILITIES, FORWARDED_REQUESTS
 from dynamo_dap.server.sessions import handlers as _handlers  # noqa: F401  (registers them)
-from dynamo_dap.server.sessions import handling
+from dynamo_dap.server.sessions.session import handlers
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.client.timeline import DEADLINE
@@ -37,7 +37,7 @@ def test_the_server_passes_on_whatever_the_agent_answers() -> None:
     """Read from both packages: a request that only one of them knows would be refused, or hang."""
     answered = set(agent.HANDLERS)
     custom = {command for command in answered if command.startswith(CUSTOM_PREFIX)}
-    assert answered - custom <= {*FORWARDED_REQUESTS, *handling.handlers}
+    assert answered - custom <= {*FORWARDED_REQUESTS, *handlers}
     assert answered >= set(FORWARDED_REQUESTS)
 
 

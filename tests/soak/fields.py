@@ -15,7 +15,7 @@ import msgspec.inspect as kinds
 
 from dynamo_dap.debuggee.agent.requests import HANDLERS
 from dynamo_dap.server.client.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
-from dynamo_dap.server.sessions.handling import handlers
+from dynamo_dap.server.sessions.session import handlers
 
 Ids = Mapping[str, Sequence[Any]]
 """Values that a stop has shown, by the name of the field that takes them."""

@@ -1,7 +1,7 @@
 """Declares the session's capabilities, since ``initialize`` is answered before agent and debugpy exist.
 
 It has constants, and functions that merge capabilities. ``FORWARDED_REQUESTS`` has the requests that are forwarded
-unchanged. The server's handlers declare further capabilities (``handling``).
+unchanged. The server's handlers declare further capabilities (``sessions.handlers``).
 """
 
 from __future__ import annotations

@@ -47,8 +47,7 @@ from dynamo_dap.server.launching.options import read_options, target_of, unknown
 from dynamo_dap.server.launching.program import Job, prepare
 from dynamo_dap.server.programs import starting
 from dynamo_dap.server.programs.debuggee import Debuggee, StartMethod
-from dynamo_dap.server.sessions.handling import NoArguments, broadcasts, handlers, handles
-from dynamo_dap.server.sessions.session import Phase, Session
+from dynamo_dap.server.sessions.session import NoArguments, Phase, Session, broadcasts, handlers, handles
 
 
 @handles("initialize", InitializeRequestArguments, before_initialize=True)

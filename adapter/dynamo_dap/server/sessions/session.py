@@ -1,8 +1,14 @@
-"""Manages one IDE connection: its phases, its program, and its end.
+"""Manages one IDE connection: its requests, its phases, its program, and its end.
 
-Runs on the event loop; lives as long as the connection. Several sessions may exist at once (over TCP); they share
-nothing.
-The connection to the IDE calls its ``on_...`` methods. A request whose handler is a coroutine runs as a task.
+Runs on the event loop; lives as long as the connection. Several sessions may exist at once (over TCP); they share only
+the table of handlers, which is filled while ``sessions.handlers`` is imported. The connection to the IDE calls the
+session's ``on_...`` methods. There are three kinds of requests:
+
+- *handled*: the server answers itself. A handler returns the body (or None), or raises ``RequestRefused``. A coroutine
+  function runs as a task that ``cancel`` can end.
+- *broadcast*: every backend gets the request, and the handler returns a function that merges their answers into one
+  body. That function runs in the callback of the last answer: events that follow this answer come after the merged one.
+- *forwarded*: one backend answers (``capabilities.FORWARDED_REQUESTS``, custom requests).
 """
 
 from __future__ import annotations
@@ -10,22 +16,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
-from dynamo_dap.protocol.requests.contract import ErrorId
-from dynamo_dap.protocol.requests.options import ConnectTarget
+import msgspec
+
+from dynamo_dap.protocol.requests.contract import CUSTOM_PREFIX, SET_OPTION, ErrorId
+from dynamo_dap.protocol.requests.options import CONSOLE_PREFIX, ConnectTarget, SetOptionArguments
 from dynamo_dap.protocol.texts import why_refused
-from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request
+from dynamo_dap.protocol.wire.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.wire.streams import ByteStream
+from dynamo_dap.protocol.wire.types import Capabilities, EvaluateArguments
 from dynamo_dap.server.backends.backend import Backend
 from dynamo_dap.server.backends.backend_events import StoppedThreads
 from dynamo_dap.server.backends.breakpoints import BreakpointMemory
-from dynamo_dap.server.backends.routing import Router
+from dynamo_dap.server.backends.routing import Merge, Router, Sharing
 from dynamo_dap.server.backends.suspension import Suspension
+from dynamo_dap.server.client.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
 from dynamo_dap.server.client.errors import RequestRefused
 from dynamo_dap.server.client.ide import Client
 from dynamo_dap.server.launching.program import Job
@@ -59,19 +70,15 @@ class Phase(Enum):
     ENDED = "the program has ended"
 
 
-def refusal_in(phase: Phase) -> RequestRefused | None:
-    """Return why a request for the program cannot be served in ``phase``, or None."""
-    if phase is Phase.RUNNING:
-        return None
-    return RequestRefused(*_REFUSALS[phase])
-
-
 _REFUSALS = {
     Phase.NEW: (ErrorId.NO_PROGRAM, "no program is being debugged: send 'launch' or 'attach' first"),
     Phase.STARTING: (ErrorId.PROGRAM_STARTING, "the program is still starting: wait for the 'initialized' event"),
     Phase.ENDED: (ErrorId.PROGRAM_ENDED, "the program has ended"),
 }
+"""Why a request for the program is refused, by the phase."""
 
+_ARGUMENTS = FORWARDED_REQUESTS | EAGER_ARGUMENTS
+"""The arguments' type for each request that one backend answers."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,18 +86,8 @@ _log = logging.getLogger(__name__)
 class Session:
     """The session of one IDE connection."""
 
-    def __init__(
-        self,
-        stream: ByteStream,
-        access: Access,
-        serve: Callable[[Session, Request], None],
-        on_access: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Answer each request by ``serve``, which may raise ``RequestRefused``.
-
-        ``on_access`` is called when the client has shown the token that ``access`` requires.
-        """
-        self._serve = serve
+    def __init__(self, stream: ByteStream, access: Access, on_access: Callable[[], None] = lambda: None) -> None:
+        """Call ``on_access`` when the client has shown the token that ``access`` requires."""
         self.access = access
         self._on_access = on_access
         self.client = Client(stream, self, is_trusted=access.token is None)
@@ -122,14 +119,61 @@ class Session:
     def on_request(self, request: Request) -> None:
         """Serve, route or refuse a request of the IDE."""
         try:
-            self._serve(self, self.client.take(request))
+            self._serve(self.client.take(request))
         except Exception as error:  # noqa: BLE001 - turned into the response
             self.client.refuse(request, _refusal(request, error))
 
-    def refuse_when_ending(self) -> None:
-        """Raise ``RequestRefused`` when the session is ending."""
+    def _serve(self, request: Request) -> None:
+        """Serve or route a request of the IDE, or raise ``RequestRefused``."""
         if self._ending is not None:
             raise RequestRefused(ErrorId.SESSION_ENDING, "the session is ending")
+        handler = handlers.get(request.command)
+        if not self.client.is_introduced and not (handler is not None and handler.before_initialize):
+            raise RequestRefused(ErrorId.NOT_INITIALIZED, f"send 'initialize' first, then '{request.command}'")
+        if handler is not None:
+            self._handle(request, handler)
+        elif (expected := _ARGUMENTS.get(request.command)) is not None:
+            self._require_program()
+            # Malformed requests are not forwarded: debugpy crashes on some of them.
+            given: object = decode(request.arguments, expected, f"{request.command} arguments")
+            _refuse_unknown_granularity(given)
+            if isinstance(given, EvaluateArguments) and _names_option(given):
+                self._set_option(request, given)
+            else:
+                self._forward(request, given)
+        elif request.command.startswith(CUSTOM_PREFIX):
+            self._require_program()
+            self.router.forward(request)
+        else:
+            raise RequestRefused(ErrorId.UNKNOWN_REQUEST, f"unknown or unsupported request '{request.command}'")
+
+    def _handle(self, request: Request, handler: Handler) -> None:
+        what = f"{request.command} arguments"
+        raw = handler.arguments is msgspec.Raw
+        arguments = request.arguments if raw else decode(request.arguments, handler.arguments, what)
+        if handler.is_broadcast:
+            if not (handler.after_end and self.phase is Phase.ENDED):
+                self._require_program()
+            given: Merge | Sharing = handler.function(self, request.arguments, arguments)
+            self.router.broadcast(request, given if isinstance(given, Sharing) else Sharing(given))
+            return
+        result = handler.function(self, arguments)
+        if inspect.isawaitable(result):
+            self._answer_later(request, result)
+        else:
+            self.client.respond(request, result)
+
+    def _forward(self, request: Request, given: object) -> None:
+        """Let a backend answer, and make ranks that stop together follow."""
+        rank, thread_id = self.rank, getattr(given, "thread_id", None)
+        has_effect = request.command == "pause" or (rank is not None and rank.holds(thread_id))
+        self.router.forward(request)
+        if rank is not None and has_effect:
+            rank.requested(request.command, getattr(given, "granularity", None))
+
+    def _set_option(self, request: Request, given: EvaluateArguments) -> None:
+        arguments = SetOptionArguments(given.expression)
+        self.router.forward_to_agent(request, SET_OPTION, msgspec.Raw(msgspec.json.encode(arguments)))
 
     def cancel_task(self, request_id: int) -> bool:
         """Cancel the server's own work on the request ``request_id``; False when there is none."""
@@ -138,7 +182,7 @@ class Session:
             _cancel(task)
         return task is not None
 
-    def answer_later(self, request: Request, result: Awaitable[object]) -> None:
+    def _answer_later(self, request: Request, result: Awaitable[object]) -> None:
         """Answer ``request`` when ``result`` is done. The client's request ``cancel`` can cancel it."""
         task = asyncio.get_running_loop().create_task(self._finish(request, result), name=request.command)
         self._tasks[request.seq] = task
@@ -155,10 +199,10 @@ class Session:
         finally:
             self._tasks.pop(request.seq, None)
 
-    def require_program(self) -> None:
-        """Raise ``RequestRefused`` unless there is a program."""
-        if (refusal := refusal_in(self.phase)) is not None:
-            raise refusal
+    def _require_program(self) -> None:
+        """Raise ``RequestRefused`` unless the program is running."""
+        if self.phase is not Phase.RUNNING:
+            raise RequestRefused(*_REFUSALS[self.phase])
 
     # -- the program -----------------------------------------------------------------------------------------------
 
@@ -225,7 +269,7 @@ class Session:
         elif self.phase is Phase.RUNNING and self.debuggee is not None:
             self.debuggee.terminate()
         elif self.phase is Phase.NEW:
-            self.require_program()
+            self._require_program()
 
     def fail_start(self, text: str) -> None:
         """Report that the program cannot start, and let the IDE end the session."""
@@ -342,3 +386,81 @@ def _refusal(request: Request, error: Exception) -> RequestRefused:
         return RequestRefused(ErrorId.SYSTEM_REFUSED, f"'{request.command}' failed: {why_refused(error)}")
     _log.error("request '%s' failed", request.command, exc_info=error)
     return RequestRefused(ErrorId.INTERNAL, f"internal error in '{request.command}'; see log")
+
+
+_GRANULARITIES = ("statement", "line", "instruction")
+
+
+def _refuse_unknown_granularity(given: object) -> None:
+    """Check the granularity of a step: debugpy reports an unknown one as its own defect."""
+    granularity = getattr(given, "granularity", None)
+    if granularity is not None and granularity not in _GRANULARITIES:
+        text = f"unknown stepping granularity '{granularity}'; known are {', '.join(_GRANULARITIES)}"
+        raise RequestRefused(ErrorId.UNKNOWN_GRANULARITY, text)
+
+
+def _names_option(given: EvaluateArguments) -> bool:
+    """Return whether a line of the debug console shows or changes an option, and is not Python."""
+    return given.context == "repl" and given.expression.lstrip().startswith(CONSOLE_PREFIX)
+
+
+# -- the table of handlers ---------------------------------------------------------------------------------------------
+
+A = TypeVar("A")
+
+Handle = Callable[[Session, A], object]
+Broadcast = Callable[[Session, msgspec.Raw, A], Merge | Sharing]
+
+
+@dataclass(frozen=True)
+class Handler:
+    """The way to serve one request."""
+
+    command: str
+    arguments: type
+    function: Callable[..., Any]
+    capabilities: Capabilities
+    is_broadcast: bool = False
+    before_initialize: bool = False
+    after_end: bool = False
+
+
+class NoArguments(msgspec.Struct):
+    """For requests whose arguments do not matter."""
+
+
+handlers: dict[str, Handler] = {}
+
+
+def handles(
+    command: str, arguments: type[A], *, brings: Capabilities | None = None, before_initialize: bool = False
+) -> Callable[[Handle[A]], Handle[A]]:
+    """Register the decorated function for ``command``; ``brings`` are the capabilities that it adds."""
+
+    def register(function: Handle[A]) -> Handle[A]:
+        _add(Handler(command, arguments, function, brings or Capabilities(), before_initialize=before_initialize))
+        return function
+
+    return register
+
+
+def broadcasts(
+    command: str, arguments: type[A], *, brings: Capabilities | None = None, after_end: bool = False
+) -> Callable[[Broadcast[A]], Broadcast[A]]:
+    """Register the decorated function, which returns a broadcast's ``Sharing`` or only its ``Merge``.
+
+    The function also gets the arguments as received. With ``after_end``, it also serves requests after the program's
+    end, when there is no backend.
+    """
+
+    def register(function: Broadcast[A]) -> Broadcast[A]:
+        capabilities = brings or Capabilities()
+        _add(Handler(command, arguments, function, capabilities, is_broadcast=True, after_end=after_end))
+        return function
+
+    return register
+
+
+def _add(handler: Handler) -> None:
+    assert handler.command not in handlers, f"two handlers of '{handler.command}'"
+    handlers[handler.command] = handler

@@ -20,7 +20,6 @@ from dynamo_dap.protocol.requests.contract import ACCESS_TOKEN_VARIABLE
 from dynamo_dap.protocol.wire.streams import PipeStream, SocketStream
 from dynamo_dap.server.client.unauthenticated import UnauthenticatedConnections, connections_to
 from dynamo_dap.server.sessions import handlers as _handlers  # noqa: F401 - registers the handlers
-from dynamo_dap.server.sessions.handling import serve
 from dynamo_dap.server.sessions.session import Access, Session
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -48,7 +47,7 @@ def serve_pipes(stream: PipeStream, filters: frozenset[str] | None = None) -> in
 
 
 async def _serve_pipes(stream: PipeStream, filters: frozenset[str] | None) -> int:
-    session = Session(stream, Access(), serve)
+    session = Session(stream, Access())
     session.filters = filters
     with _on_end_signals(session.end):
         return await session.closed
@@ -141,7 +140,7 @@ class _Server:
 
     def _begin_session(self, connected: socket.socket) -> None:
         _log.info("session with %s", connected.getpeername())
-        session = Session(SocketStream(connected), self._access, serve, lambda: self._unauthenticated.forget(cut_off))
+        session = Session(SocketStream(connected), self._access, lambda: self._unauthenticated.forget(cut_off))
 
         def cut_off() -> None:
             session.end()
