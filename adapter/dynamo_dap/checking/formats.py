@@ -236,8 +236,8 @@ def as_junit(verdict: Verdict, found: Found, folder: Path) -> bytes:
         case = ET.SubElement(
             suite, "testcase", {"classname": path or "torch.compile", "name": name, "time": f"{seconds:.3f}"}
         )
-        _fail(case, [finding.title for finding in findings], [_with_place(finding) for finding in findings])
-    _fail(
+        _add_failure(case, [finding.title for finding in findings], [_with_place(finding) for finding in findings])
+    _add_failure(
         ET.SubElement(suite, "testcase", {"classname": "torch.compile", "name": _PROGRAM, "time": "0"}),
         verdict.problems,
         verdict.problems,
@@ -249,7 +249,7 @@ def _with_place(finding: Finding) -> str:
     return f"{finding.where}: {_whole_text(finding)}" if finding.where else _whole_text(finding)
 
 
-def _fail(case: ET.Element, messages: list[str], texts: list[str]) -> None:
+def _add_failure(case: ET.Element, messages: list[str], texts: list[str]) -> None:
     if messages:
         failure = ET.SubElement(case, "failure", {"message": _for_xml("; ".join(messages))})
         failure.text = _for_xml("\n\n".join(texts))

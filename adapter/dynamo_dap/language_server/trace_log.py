@@ -82,7 +82,7 @@ class TraceLogFollower:
         try:
             is_read = reader.read(_PIECE_SECONDS)
         except UnreadableRecord as problem:
-            return self._fail(problem)
+            return self._stop_reading(problem)
         if is_read:
             self._reader, self.problem = None, None
         if not is_read and self.record is not None:
@@ -98,9 +98,9 @@ class TraceLogFollower:
             log = chosen_log(self.path)
             facts = log.stat()
         except OSError as error:
-            return self._fail(f"cannot read {self.path}: {error.strerror or error}")
+            return self._stop_reading(f"cannot read {self.path}: {error.strerror or error}")
         except UnreadableRecord as problem:
-            return self._fail(problem)
+            return self._stop_reading(problem)
         state = (log, facts.st_size, facts.st_mtime_ns)
         self._times_seen = self._times_seen + 1 if state == self._seen else 0
         self._seen = state
@@ -112,10 +112,10 @@ class TraceLogFollower:
         try:
             self._reader = TraceReader(log, self.mappings)
         except UnreadableRecord as problem:
-            return self._fail(problem)
+            return self._stop_reading(problem)
         return True
 
-    def _fail(self, problem: object) -> bool:
+    def _stop_reading(self, problem: object) -> bool:
         if self.problem is None:
             self.problem = f"dynamo.traceLog: {problem}"
             _log.warning("%s", self.problem)

@@ -40,7 +40,7 @@ class BisectedRun:
         self._number = number
         self._settings = dict(settings)
         self._is_reported = False
-        self._patches = Patches(BISECTING.name, self._fail)
+        self._patches = Patches(BISECTING.name, self._note_failed_hook)
 
     def begin(self) -> None:
         """Start listening when torch imports the modules. Called before the program runs."""
@@ -48,7 +48,7 @@ class BisectedRun:
         if self._number is not None:
             when_imported("torch.fx.passes.graph_transform_observer", self._watch_passes)
 
-    def _fail(self) -> None:
+    def _note_failed_hook(self) -> None:
         # A count that is too low would blame the wrong item.
         self.body.problem = "a hook of the debugger failed: the counts of this run are unknown"
 
