@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dynamo_dap.protocol.requests.contract import EAGER_EVENT, EagerEventBody
 from dynamo_dap.protocol.wire.messages import Event, ProtocolError, decode
@@ -99,16 +99,24 @@ class BackendEvents:
     """Passes events on to the client."""
 
     def __init__(
-        self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool, flush_output: Callable[[bool], None]
+        self,
+        client: Client,
+        breakpoints: BreakpointMemory,
+        *,
+        owns_end: bool,
+        flush_output: Callable[[bool], None],
+        followers: Mapping[str, Callable[[Event], None]],
     ) -> None:
         """With ``owns_end``, the server reports the end of the program after all its output.
 
-        ``flush_output`` passes on the program's output so far; with True only whole lines.
+        ``flush_output`` passes on the program's output so far; with True only whole lines. ``followers`` take the
+        events, by their name, that only the server reads.
         """
         self._client = client
         self._breakpoints = breakpoints
         self._owns_end = owns_end
         self._flush_output = flush_output
+        self._followers = followers
         self.is_silent = False
         """Whether to send the client nothing more: a restart replaces the program."""
         self.initialized = {name: asyncio.Event() for name in (AGENT, DEBUGPY)}
@@ -139,7 +147,10 @@ class BackendEvents:
         }
 
     def take(self, backend: Backend, event: Event) -> None:
-        """Pass ``event`` on, or keep it; output that was printed before a stop goes first."""
+        """Pass ``event`` on, keep it, or give it to its follower; output that was printed before a stop goes first."""
+        if (follow := self._followers.get(event.event)) is not None:
+            follow(event)
+            return
         self.count += 1
         self._flush_output(event.event == "output")
         read = self._readers.get(event.event)

@@ -109,7 +109,15 @@ class Debuggee:
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
         self.events = BackendEvents(
-            client, breakpoints, owns_end=start_method is StartMethod.LAUNCH, flush_output=self._flush_output
+            client,
+            breakpoints,
+            owns_end=start_method is StartMethod.LAUNCH,
+            flush_output=self._flush_output,
+            followers={
+                ENDING_EVENT: self._note_ending,
+                IMPORTING_EVENT: self._follow_import,
+                COMPILING_EVENT: self._follow_compile,
+            },
         )
         verb = "Starting" if start_method is StartMethod.LAUNCH else "Attaching to"
         self.slow_start = SlowStart(client, f"{verb} {Path(name).name}")
@@ -187,7 +195,7 @@ class Debuggee:
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
         """Take over the connection of the authorised agent, with ``information`` about its process."""
         self.information = decode(information, ProcessInformation, "information about the process")
-        self.agent = Backend(AGENT, connection, self._on_agent_event, self._on_agent_closed)
+        self.agent = Backend(AGENT, connection, self.events.take, self._on_agent_closed)
         self.agent_connected.set()
 
     async def introduce(self, options: SessionOptions) -> None:
@@ -364,19 +372,14 @@ class Debuggee:
         if self.process is not None:
             self.process.flush_output(whole_lines=whole_lines)
 
-    def _on_agent_event(self, backend: Backend, event: Event) -> None:
-        if event.event == ENDING_EVENT:
-            self._is_ending = True
-            return
-        if event.event == IMPORTING_EVENT:
-            self._follow_import(decode(event.body, ImportingEventBody, "importing event"))
-            return
-        if event.event == COMPILING_EVENT:
-            self._compiles.take(decode(event.body, CompilingEventBody, "compiling event"))
-            return
-        self.events.take(backend, event)
+    def _note_ending(self, event: Event) -> None:
+        self._is_ending = True
 
-    def _follow_import(self, reported: ImportingEventBody) -> None:
+    def _follow_compile(self, event: Event) -> None:
+        self._compiles.take(decode(event.body, CompilingEventBody, "compiling event"))
+
+    def _follow_import(self, event: Event) -> None:
+        reported = decode(event.body, ImportingEventBody, "importing event")
         if reported.is_done:
             self.slow_start.is_over()
         else:
