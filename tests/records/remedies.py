@@ -626,4 +626,15 @@ PROGRAMS = [
         cause="forward.__code__",
         origin="return [model(torch.ones(3)) for model in (Double(), Shift())]",
     ),
+    Program(
+        "inference_mode_and_no_grad",
+        COMPILED + "def scaled(x):\n    return x * 2\n\n\n"
+        "def validated(n):\n    with torch.inference_mode():\n        return scaled(torch.ones(n)) + 0\n\n\n"
+        "def sampled(n):\n    with torch.no_grad():\n        return scaled(torch.ones(n)) + 0\n\n\n"
+        "def main():\n    return [step(4) for step in (validated, sampled)]\n",
+        advice="inference_mode() makes other tensors than no_grad()",
+        edit=("torch.inference_mode()", "torch.no_grad()"),
+        cause="kind of x: an inference tensor, an ordinary tensor",
+        origin="return scaled(torch.ones(n)) + 0",
+    ),
 ]

@@ -32,6 +32,13 @@ TEXTS = {
     "list(dict.keys(L['d'])) == ['a']": "the keys of d == ['a']",
     "tensor 'x' size mismatch at index 0. expected 3, actual 5": "size 0 of x was 3 and is 5",
     "tensor 'x' dtype mismatch. expected Float, actual Double": "dtype of x was Float and is Double",
+    "tensor 'x' dispatch key set mismatch. expected DispatchKeySet(CPU, BackendSelect), actual DispatchKeySet(CPU, "
+    "BackendSelect, ADInplaceOrView, AutogradCPU)": "x was an inference tensor and is an ordinary tensor",
+    "tensor 'x' dispatch key set mismatch. expected DispatchKeySet(CPU, BackendSelect), actual DispatchKeySet(CPU, "
+    "Conjugate, BackendSelect)": (
+        "dispatch key set of x was DispatchKeySet(CPU, BackendSelect) and is DispatchKeySet(CPU, Conjugate, "
+        "BackendSelect)"
+    ),
     "2 <= L['___stack0'][1].size()[0]": "2 <= intermediate value 0[1].shape[0]",
     "tensor 'x' requires_grad mismatch. expected requires_grad=0": "x required no gradient and requires one",
     "tensor 'h' requires_grad mismatch. expected requires_grad=1": "h required a gradient and requires none",

@@ -72,6 +72,17 @@ def folded_check(expression: str) -> str:
 _MARK = re.compile(r"hasattr\((?P<name>.+), '_dynamo_\w+'\) == False$")
 
 
+_NOT_OF_INFERENCE = "ADInplaceOrView"
+"""A dispatch key of all tensors but those made in ``torch.inference_mode()``."""
+
+
+def kinds_of_tensors(then: str, now: str) -> tuple[str, str] | None:
+    """Say of two texts of dispatch key sets whether they are of an inference tensor; None if both are or none is."""
+    first, later = (_NOT_OF_INFERENCE in keys for keys in (then, now))
+    kinds = {True: "an ordinary tensor", False: "an inference tensor"}
+    return None if first == later else (kinds[first], kinds[later])
+
+
 def counted(number: int, word: str, plural: str | None = None) -> str:
     """Return ``1 graph``, ``2 graphs``; ``plural`` is for words that do not end with ``s`` then."""
     return f"{number} {word if number == 1 else plural or f'{word}s'}"

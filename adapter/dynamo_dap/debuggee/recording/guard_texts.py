@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import abbreviated
-from dynamo_dap.protocol.texts import in_user_terms
+from dynamo_dap.protocol.texts import in_user_terms, kinds_of_tensors
 
 _STATE = {
     "SHAPE_ENV": "no condition on sizes",
@@ -71,6 +71,13 @@ def _type(name: str | None) -> str:
 
 def _value(text: str) -> str:
     return text.strip().rstrip(".").removeprefix("requires_grad=")
+
+
+def _mismatch(what: str, name: str, then: str, now: str) -> str:
+    kinds = kinds_of_tensors(then, now) if what == "dispatch key set" else None
+    if kinds is not None:
+        return f"{name} was {kinds[0]} and is {kinds[1]}"
+    return f"{what} of {name} was {_value(then)} and is {_value(now)}"
 
 
 def _marks(text: str) -> int:
@@ -145,9 +152,7 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     ),
     (
         re.compile(r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\. expected (?P<then>.+), actual (?P<now>.+)"),
-        lambda match: (
-            f"{match['what']} of {plain_name(match['name'])} was {_value(match['then'])} and is {_value(match['now'])}"
-        ),
+        lambda match: _mismatch(match["what"], plain_name(match["name"]), match["then"], match["now"]),
     ),
     (
         re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch\. expected requires_grad=(?P<then>[01])$"),

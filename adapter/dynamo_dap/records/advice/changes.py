@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from dynamo_dap.protocol.texts import NOT_PYTHON, in_user_terms, roots_of
+from dynamo_dap.protocol.texts import NOT_PYTHON, in_user_terms, kinds_of_tensors, roots_of
 from dynamo_dap.records.advice.constant_sizes import about_constant
 from dynamo_dap.records.advice.items import Item, Kind, called, caller_of
 from dynamo_dap.records.advice.raced_compiles import is_raced
@@ -26,6 +26,7 @@ _SIZE = re.compile(
 _MISMATCH = re.compile(
     r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\b.*?expected (?P<then>.+?), actual (?P<now>.+)"
 )
+_KEY_SETS = "dispatch key set"
 _GRADIENT = re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch")
 _NO_TENSOR = re.compile(
     r"expected type of '(?P<name>.+)' to be (?:a tensor type|<class 'torch\.[^']+'>, but .*'NoneType')"
@@ -293,6 +294,10 @@ def _read(failure: GuardFailure) -> _Read:
         return _Read(gradient["name"], subject, str(required), str(not required), advice)
     mismatch = _MISMATCH.match(expression)
     if mismatch is not None:
+        kinds = kinds_of_tensors(mismatch["then"], mismatch["now"]) if mismatch["what"] == _KEY_SETS else None
+        if kinds is not None:
+            advice = "inference_mode() makes other tensors than no_grad(): make it in one of the modes for all calls"
+            return _Read(mismatch["name"], f"kind of {_shown(mismatch['name'])}", *kinds, advice)
         advice = f"each {mismatch['what']} is compiled separately: call it with one, or expect a compile for each"
         subject = f"{mismatch['what']} of {_shown(mismatch['name'])}"
         return _Read(mismatch["name"], subject, mismatch["then"], mismatch["now"], advice)
