@@ -141,13 +141,15 @@ class Reference:
         if original is None or (in_transform() and not is_visible(value)):
             return
         node = original
+        if node.op not in ("call_function", "call_method", "call_module"):
+            return
         if isinstance(value, list | tuple) and any(has_own_memory(each) for each in value):
             with data_reading():
                 self._several[node] = [
                     (each, version_of(each), each.detach().clone()) for each in value if has_own_memory(each)
                 ]
         value = results[node_with_result(node)] if value is None and not self.visible.inside else value
-        if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
+        if has_own_memory(value):
             with data_reading(transforms=True):
                 self._seen[node] = (value, version_after(node, value), value.detach().clone())
 
@@ -174,7 +176,7 @@ def values_by(
     nodes: Sequence[Node],
     random: Iterable[Callable[[], None]],
     *,
-    records_gradients: bool = False,
+    records_gradients: bool,
 ) -> list[object]:
     """Compile the graph by ``backend`` so that it returns the results of ``nodes``, and run it on the call's inputs.
 
@@ -242,7 +244,7 @@ class Comparison:
         backend: Callable[..., object],
         random: Iterable[Callable[[], None]],
         *,
-        may_fail: bool = False,
+        may_fail: bool,
     ) -> None:
         """Run ``graph``, and compare its outputs with ``outputs`` of the compiled graph.
 
@@ -310,7 +312,7 @@ class Comparison:
                 and other.item() == stored
                 and self._difference(node, reference, torch.tensor(expected, dtype=torch.float64)).is_same
                 for node, other, reference in self._outputs
-                if has_own_memory(other) and has_own_memory(reference) and hasattr(node, "op")
+                if has_own_memory(other) and has_own_memory(reference)
             )
         if difference(expected, stored).is_same:
             return True
@@ -327,8 +329,8 @@ class Comparison:
 
     @property
     def _outputs(self) -> Iterable[tuple[Any, Any, Any]]:
-        """The node, the compiled value and the eager value of each output."""
-        return zip(self.graph.output_nodes, self.outputs, self.reference.outputs, strict=True)
+        """The node, the compiled value and the eager value of each output; none if the call has raised."""
+        return zip(self.graph.output_nodes, self.outputs, self.reference.outputs, strict=False)
 
     def _difference(self, node: Node, reference: object, other: object) -> Difference:
         found = difference(reference, other, self.reference.referee(node))
@@ -430,7 +432,7 @@ class Comparison:
         """Return the fault in an output whose type is compared in outputs only, such as a jagged tensor."""
         known = zip(self.graph.output_nodes, self.of_outputs, self.reference.outputs, self.outputs, strict=False)
         for at, (node, how, expected, value) in enumerate(known):
-            if how.is_same or has_own_memory(value) or not hasattr(node, "op"):
+            if how.is_same or has_own_memory(value):
                 continue
             self.reference.values[node] = expected
             found_in = ladder(self.backend, functools.partial(self._is_right, node=node))

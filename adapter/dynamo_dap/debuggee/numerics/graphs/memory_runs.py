@@ -241,10 +241,9 @@ def compiled_by(backend: Callable[..., object], module: GraphModule, given: Sequ
         Exception: whatever the backend raises.
     """
     torch: ModuleType = sys.modules["torch"]
-    copy = torch.fx.GraphModule(module, torch.fx.Graph())
-    copy.graph.output(copy.graph.graph_copy(module.graph, {}))
-    copy.recompile()
-    return compile_by(backend, copy, given)
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    return compile_by(backend, torch.fx.GraphModule(module, graph), given)
 
 
 @dataclass(frozen=True)
