@@ -98,8 +98,10 @@ def test_both_see_every_stop_and_both_step(program: Fixture, editor: Editor) -> 
             )
             _, frame = await _aside(editor.stop)
             assert (frame.name, frame.line) == ("fn", data["line"])
-            # What cannot be done changes nothing for anybody.
             await one.ask("debug_go", how="reverse")
+            body, _ = await _aside(editor.stop)
+            assert "1 statement back" in body["description"]
+            # What cannot be done changes nothing for anybody.
             with pytest.raises(RequestFailed):
                 await _aside(client.resume, "next", 12345)
             for command, given, message in (
@@ -117,11 +119,11 @@ def test_both_see_every_stop_and_both_step(program: Fixture, editor: Editor) -> 
             await _aside(editor.set_breakpoints, program.path, [line("returned"), line("printed")])
             text, data = await one.ask("debug_go")
             assert data["line"] == line("looped")
+            _, frame = await _aside(editor.stop)
+            assert frame.line == line("looped")
             text, _ = await one.ask("debug_breakpoint", remove=1)
             assert "No breakpoints" in text or f":{line('looped')}" not in text
             known = {one.line: one.id for one in editor.reported[path]}
-            while not editor.events.empty():
-                editor.events.get()
             text, data = await one.ask("debug_go")
             assert data["line"] == line("returned"), text
             body, frame = await _aside(editor.stop)
