@@ -133,6 +133,35 @@ else:
 """
 
 
+FORKS = """
+import os, threading
+
+def known_id():
+    return vars(threading.current_thread()).get("__pydevd_id__")
+
+def begin():
+    print("known" if known_id() == of_parent else "forgotten", flush=True)
+
+of_parent = known_id()
+print(of_parent is not None, flush=True)
+os.register_at_fork(after_in_child=begin)
+child = os.fork()
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_the_thread_of_a_fork_has_its_own_id_at_once(session: Session, tmp_path: Path) -> None:
+    """If pydevd gave it the id while the thread stopped, requests to it were refused: it had resumed, they said.
+
+    The child needs no session for that.
+    """
+    launch(session, tmp_path, FORKS, subProcess=False)
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "True\nforgotten\n"
+
+
 def test_a_child_of_a_child(family: Family, tmp_path: Path) -> None:
     program = launch(family.parent, tmp_path, RUNS_ITSELF)
     for number in ("'2'", "'1'"):

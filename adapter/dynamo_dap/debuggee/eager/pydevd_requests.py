@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -101,12 +102,22 @@ def install(seconds: Callable[[], float]) -> None:
         else:
             post(self, int_cmd, thread_id)
 
+    os.register_at_fork(after_in_child=_forget_id)
     comm.InternalThreadCommand.do_it = do_it
     debugger.post_internal_command = post_internal_command
     _note_answers(comm.WriterThread)
     _serve_before_resuming(debugger)
     _wake_resumed_threads(comm)
     _refuse_bad_conditions()
+
+
+def _forget_id() -> None:
+    """Let pydevd give a fork's thread another id at once.
+
+    Otherwise one of pydevd's own threads does that later, when the fork's thread may already be stopped under the id
+    that it had in the parent.
+    """
+    vars(threading.current_thread()).pop("__pydevd_id__", None)
 
 
 def _wake_resumed_threads(comm: Any) -> None:
