@@ -35,6 +35,11 @@ TEXTS = {
     "tensor 'x' dispatch key set mismatch. expected DispatchKeySet(CPU, BackendSelect), actual DispatchKeySet(CPU, "
     "BackendSelect, ADInplaceOrView, AutogradCPU)": "x was an inference tensor and is an ordinary tensor",
     "tensor 'x' dispatch key set mismatch. expected DispatchKeySet(CPU, BackendSelect), actual DispatchKeySet(CPU, "
+    "BackendSelect, ADInplaceOrView)": (
+        "dispatch key set of x was DispatchKeySet(CPU, BackendSelect) and is DispatchKeySet(CPU, BackendSelect, "
+        "ADInplaceOrView)"
+    ),
+    "tensor 'x' dispatch key set mismatch. expected DispatchKeySet(CPU, BackendSelect), actual DispatchKeySet(CPU, "
     "Conjugate, BackendSelect)": (
         "dispatch key set of x was DispatchKeySet(CPU, BackendSelect) and is DispatchKeySet(CPU, Conjugate, "
         "BackendSelect)"

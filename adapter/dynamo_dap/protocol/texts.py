@@ -72,15 +72,18 @@ def folded_check(expression: str) -> str:
 _MARK = re.compile(r"hasattr\((?P<name>.+), '_dynamo_\w+'\) == False$")
 
 
-_NOT_OF_INFERENCE = "ADInplaceOrView"
-"""A dispatch key of all tensors but those made in ``torch.inference_mode()``."""
+_AUTOGRAD, _VIEWS = "Autograd", "ADInplaceOrView"
+"""Parts of dispatch keys. An ordinary tensor has both. A tensor made in ``torch.inference_mode()`` has neither in that
+mode, but the second outside of it, where an ordinary tensor might have it alone, too."""
 
 
 def kinds_of_tensors(then: str, now: str) -> tuple[str, str] | None:
-    """Say of two texts of dispatch key sets whether they are of an inference tensor; None if both are or none is."""
-    first, later = (_NOT_OF_INFERENCE in keys for keys in (then, now))
-    kinds = {True: "an ordinary tensor", False: "an inference tensor"}
-    return None if first == later else (kinds[first], kinds[later])
+    """Return the kinds of the tensors that had two sets of dispatch keys; None if they are the same or uncertain."""
+    kinds = [
+        "an ordinary tensor" if _AUTOGRAD in keys else "an inference tensor" if _VIEWS not in keys else ""
+        for keys in (then, now)
+    ]
+    return None if kinds[0] == kinds[1] or "" in kinds else (kinds[0], kinds[1])
 
 
 def counted(number: int, word: str, plural: str | None = None) -> str:

@@ -443,7 +443,7 @@ class View:
             return bounded_text(family_of(seen).text(seen, width, depth, self), max(width, 1))
         except Interrupted:
             raise
-        except BaseException as problem:  # noqa: BLE001 - as in value
+        except BaseException as problem:  # noqa: BLE001 - an object may be broken in any way
             return f"<{qualified_name_of(type(value))}: {type(problem).__name__}>"
 
     def shown(self, value: object, expression: str | None) -> Value:

@@ -449,8 +449,8 @@ def broadcasts(
 ) -> Callable[[Broadcast[A]], Broadcast[A]]:
     """Register the decorated function, which returns a broadcast's ``Sharing`` or only its ``Merge``.
 
-    The function also gets the arguments as received. With ``after_end``, it also serves requests after the program's
-    end, when there is no backend.
+    The function also gets the arguments as received. With ``after_end``, it serves requests even after the program has
+    ended and its backends are gone.
     """
 
     def register(function: Broadcast[A]) -> Broadcast[A]:
