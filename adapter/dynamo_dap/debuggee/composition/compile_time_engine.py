@@ -60,6 +60,8 @@ class CompileTimeEngine:
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
         self._traced: set[FunctionKey] = set()
+        self._noted_as_traced: types.CodeType | None = None
+        """The function that was last added to ``_traced``."""
         self._line_traces = LineTraces(self.update_hooks)
         what_ifs = WhatIfs(host, self._line_traces, self._logs)
         remedies = Remedies(host, self._line_traces, self._logs)
@@ -130,13 +132,14 @@ class CompileTimeEngine:
         progress = self._progress_of(frame, run)
         progress.position += 1
         if run.is_logged and not self._host.is_holding:
-            self._logs.note(frame, progress, as_a_whole=run.changes is not None)
+            self._logs.note(frame, progress, as_a_whole=run.is_changed)
         decision = run.on_line(frame, progress, lambda: self._point(frame, progress))
         if decision is not Decision.CONTINUE:
             lines = self._host.breakpoints.lines_in(frame.path)
             here = () if lines is None else lines.get(frame.line, ())
-            if lines is not None:
-                self._traced.add((normalized_path(frame.path), frame.code.co_firstlineno, frame.code.co_name))
+            if lines is not None and self._noted_as_traced is not frame.code:
+                code = self._noted_as_traced = frame.code
+                self._traced.add((normalized_path(code.co_filename), code.co_firstlineno, code.co_name))
             if decision is Decision.HOLD:
                 point = self._point(frame, progress)
                 for breakpoint in here:

@@ -86,6 +86,8 @@ class ChangesAt:
 class ChangedRun(ReplayRun):
     """One trace with changes. See ``agent.stepping.Changes``."""
 
+    is_changed = True
+
     def __init__(
         self, host: Host, call: CachedCall, made: Sequence[ChangesAt], held_at: Place, asked: RequestedChange | None
     ) -> None:

@@ -36,6 +36,7 @@ _KINDS = {
     "type": "class",
     "NoneType": "None",
 }
+_PRIVATE = re.compile(r"\b___(?=[a-z])")
 _STACK = re.compile(r"\b___stack(\d+)\b")
 _SIZE = re.compile(r"\.size\(\)\[(\d+)\]")
 _STRIDE = re.compile(r"\.stride\(\)\[(\d+)\]")
@@ -48,21 +49,27 @@ def guard_text(expression: str) -> str:
     text = expression.strip()
     if text in _STATE:
         return _STATE[text]
-    for pattern, write in _FORMS:
-        match = pattern.match(text)
-        if match is not None:
-            return write(match)
+    for beginning, pattern, write in _FORMS:
+        if text.startswith(beginning):
+            match = pattern.match(text)
+            if match is not None:
+                return write(match)
     return plain_name(text.partition(", type=<class ")[0])
 
 
 def plain_name(text: str) -> str:
     """Return a guard's expression with the user's names; a value that a break left has none."""
     text = in_user_terms(text)
-    text = _STACK.sub(r"intermediate value \1", text) if "___stack" in text else text
-    text = _KEYS.sub(lambda match: f"the keys of {match['first'] or match['second']}", text)
-    text = _OF_CLASS.sub(r"\1.\2", text)
-    text = _STRIDE.sub(r".stride(\1)", _SIZE.sub(r".shape[\1]", text))
-    return re.sub(r"\b___(?=[a-z])", "", text)
+    # A model has thousands of guards, most of which contain none of these.
+    if "___" in text:
+        text = _PRIVATE.sub("", _STACK.sub(r"intermediate value \1", text))
+    if "keys(" in text:
+        text = _KEYS.sub(lambda match: f"the keys of {match['first'] or match['second']}", text)
+    if "__dict__" in text:
+        text = _OF_CLASS.sub(r"\1.\2", text)
+    if "()[" in text:
+        text = _STRIDE.sub(r".stride(\1)", _SIZE.sub(r".shape[\1]", text))
+    return text
 
 
 def _type(name: str | None) -> str:
@@ -96,78 +103,98 @@ def _tensor(match: re.Match[str]) -> str:
     return ", ".join(parts)
 
 
-_FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
-    (_TENSOR, _tensor),
-    (re.compile(r"___check_global_state\(\)"), lambda match: _STATE["GLOBAL_STATE"]),
-    (re.compile(r"___check_torch_function_mode_stack\(\)"), lambda match: _STATE["TORCH_FUNCTION_STATE"]),
+_Write = Callable[[re.Match[str]], str]
+_OF_NAME = r"(?P<name>.+)"
+_EXPECTED = r"expected (?P<then>.+), actual (?P<now>.+)"
+_WRITTEN: list[tuple[str, str, _Write]] = [
+    ("___check_global_state()", "", lambda match: _STATE["GLOBAL_STATE"]),
+    ("___check_torch_function_mode_stack()", "", lambda match: _STATE["TORCH_FUNCTION_STATE"]),
     (
-        re.compile(r"hasattr\((?P<name>.+?), '_dynamo_\w+'\) == False and "),
+        "hasattr(",
+        r"(?P<name>.+?), '_dynamo_\w+'\) == False and ",
         lambda match: f"no size of {plain_name(match['name'])} is marked ({_marks(match.string)} checks)",
     ),
     (
-        re.compile(r"hasattr\((?P<name>.+), '_dynamo_(?:weak_)?dynamic_indices'\) == False"),
+        "hasattr(",
+        rf"{_OF_NAME}, '_dynamo_(?:weak_)?dynamic_indices'\) == False",
         lambda match: f"no size of {plain_name(match['name'])} is marked as dynamic",
     ),
     (
-        re.compile(r"hasattr\((?P<name>.+), '_dynamo_(?P<mark>\w+)'\) == False"),
+        "hasattr(",
+        rf"{_OF_NAME}, '_dynamo_(?P<mark>\w+)'\) == False",
         lambda match: f"{plain_name(match['name'])} is not marked ({match['mark'].replace('_', ' ')})",
     ),
     (
-        re.compile(rf"___check_type_id\((?P<name>.+), \d+\){_TYPE}"),
+        "___check_type_id(",
+        rf"{_OF_NAME}, \d+\){_TYPE}",
         lambda match: f"{plain_name(match['name'])} is of type {_type(match['type'])}",
     ),
     (
-        re.compile(rf"___check_obj_id\((?P<name>.+), \d+\){_TYPE}"),
+        "___check_obj_id(",
+        rf"{_OF_NAME}, \d+\){_TYPE}",
         lambda match: f"{plain_name(match['name'])} is the {_KINDS.get(match['type'] or '', 'object')} it was",
     ),
     (
-        re.compile(r"(?P<no>not )?___dict_contains\((?P<key>.+?), (?P<name>.+)\)"),
-        lambda match: f"{plain_name(match['key'])} is {'not ' if match['no'] else ''}in {plain_name(match['name'])}",
+        "___dict_contains(",
+        rf"(?P<key>.+?), {_OF_NAME}\)",
+        lambda match: f"{plain_name(match['key'])} is in {plain_name(match['name'])}",
     ),
-    (re.compile(r"CLOSURE_MATCH (?P<name>.+)"), lambda match: f"{plain_name(match['name'])} has the code it had"),
-    (re.compile(r"EMPTY_NN_MODULE_HOOKS_DICT (?P<name>.+)"), lambda match: f"{plain_name(match['name'])} is empty"),
     (
-        re.compile(r"NOT_PRESENT_IN_GENERIC_DICT (?P<name>.+)"),
+        "not ___dict_contains(",
+        rf"(?P<key>.+?), {_OF_NAME}\)",
+        lambda match: f"{plain_name(match['key'])} is not in {plain_name(match['name'])}",
+    ),
+    ("CLOSURE_MATCH ", _OF_NAME, lambda match: f"{plain_name(match['name'])} has the code it had"),
+    ("EMPTY_NN_MODULE_HOOKS_DICT ", _OF_NAME, lambda match: f"{plain_name(match['name'])} is empty"),
+    (
+        "NOT_PRESENT_IN_GENERIC_DICT ",
+        _OF_NAME,
         lambda match: f"{plain_name(match['name'])} has no own attribute that hides the one of its class",
     ),
     (
-        re.compile(r"___tuple_iterator_len\((?P<name>.+)\) == (?P<number>\d+)"),
+        "___tuple_iterator_len(",
+        rf"{_OF_NAME}\) == (?P<number>\d+)",
         lambda match: f"{plain_name(match['name'])} has {match['number']} items left",
     ),
     (
-        re.compile(r"check_no_aliasing\((?P<names>.+)\)"),
-        lambda match: f"no two of {plain_name(match['names'])} are the same object",
+        "check_no_aliasing(",
+        rf"{_OF_NAME}\)",
+        lambda match: f"no two of {plain_name(match['name'])} are the same object",
     ),
     (
-        re.compile(
-            r"tensor '(?P<name>.+)' size mismatch at index (?P<at>\d+)\. expected (?P<then>.+), actual (?P<now>.+)"
-        ),
+        "tensor '",
+        rf"{_OF_NAME}' size mismatch at index (?P<at>\d+)\. {_EXPECTED}",
         lambda match: f"size {match['at']} of {plain_name(match['name'])} was {match['then']} and is {match['now']}",
     ),
     (
-        re.compile(
-            r"tensor '(?P<name>.+)' stride mismatch at index (?P<at>\d+)\. expected (?P<then>.+), actual (?P<now>.+)"
-        ),
+        "tensor '",
+        rf"{_OF_NAME}' stride mismatch at index (?P<at>\d+)\. {_EXPECTED}",
         lambda match: f"stride {match['at']} of {plain_name(match['name'])} was {match['then']} and is {match['now']}",
     ),
     (
-        re.compile(r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\. expected (?P<then>.+), actual (?P<now>.+)"),
+        "tensor '",
+        rf"{_OF_NAME}' (?P<what>[\w ]+) mismatch\. {_EXPECTED}",
         lambda match: _mismatch(match["what"], plain_name(match["name"]), match["then"], match["now"]),
     ),
     (
-        re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch\. expected requires_grad=(?P<then>[01])$"),
+        "tensor '",
+        rf"{_OF_NAME}' requires_grad mismatch\. expected requires_grad=(?P<then>[01])$",
         lambda match: (
             f"{plain_name(match['name'])} required {'a' if match['then'] == '1' else 'no'} gradient and requires "
             f"{'none' if match['then'] == '1' else 'one'}"
         ),
     ),
     (
-        re.compile(
-            r"expected type of '(?P<name>.+)' to be (?:a tensor type, '|<class 'torch\.[^']+'>,) "
-            r"but found <class '(?P<type>[^']+)'>"
-        ),
+        "expected type of '",
+        rf"{_OF_NAME}' to be (?:a tensor type, '|<class 'torch\.[^']+'>,) but found <class '(?P<type>[^']+)'>",
         lambda match: (
             f"{plain_name(match['name'])} was a tensor and is {_KINDS.get(match['type'], _type(match['type']))}"
         ),
     ),
 ]
+"""How each text of torch begins, the pattern of its rest, and our sentence for it."""
+_FORMS: list[tuple[str, re.Pattern[str], _Write]] = [
+    ("check_tensor(", _TENSOR, _tensor),
+    *((beginning, re.compile(re.escape(beginning) + rest), write) for beginning, rest, write in _WRITTEN),
+]
+"""In the order in which they are tried; the beginning spares most patterns."""

@@ -265,6 +265,8 @@ class TraceRun:
     """Its own progress, if its visits must not count for the program's traces."""
     jumps = False
     """Whether the user has made it jump to another line."""
+    is_changed = False
+    """Whether it makes changes of the user, who may add others at each line."""
     _silenced: str | None = None
 
     @property
@@ -320,18 +322,14 @@ class SilentRun(ReplayRun):
     is_followed = is_logged = stops = False
 
 
-class _OfThread(threading.local):
-    def __init__(self) -> None:
-        self.own = TraceRun()
-
-
-_thread = _OfThread()
+_OF_PROGRAM = TraceRun()
+"""The run of all traces of the program: under Dynamo's compile lock there is one at a time."""
 
 
 def current_run() -> TraceRun:
     """Return the run of the trace that the calling thread makes or shows."""
     replay = current_replay()
-    return replay if isinstance(replay, TraceRun) else _thread.own
+    return replay if isinstance(replay, TraceRun) else _OF_PROGRAM
 
 
 class LineTraces:

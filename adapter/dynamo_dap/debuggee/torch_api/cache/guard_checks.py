@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.torch_api.cache.recompiles import split_check
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import Place
@@ -27,8 +26,7 @@ _TENSOR_FAILURE = re.compile(
 """The form of a tensor check's failure message."""
 
 
-@dataclass(frozen=True, slots=True)
-class GuardCheck:
+class GuardCheck(NamedTuple):
     """One check that an entry makes at each call; all marks of one tensor are one check."""
 
     parts: tuple[str, ...]
@@ -48,8 +46,7 @@ class GuardCheck:
         return " and ".join(self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """One part of a guard in torch's tree."""
 
     expression: str
@@ -98,10 +95,11 @@ def _is_of_several(part: _Read) -> bool:
 
 def _parts(manager: object) -> Iterator[_Read]:
     root = getattr(manager, "root", None)
+    read: list[_Read] = []
     try:
-        read = list(_below(root, root, [0]))
+        _read_below(root, root, [0], read)
     except (AttributeError, TypeError):  # a version of torch that does not show the tree
-        read = []
+        read.clear()
     known = {one.expression for one in read}
     yield from read
     for number, text in enumerate(getattr(manager, "code_parts", None) or (), 1):
@@ -110,24 +108,27 @@ def _parts(manager: object) -> Iterator[_Read]:
             yield _Read(expression, place, "", -number, None)
 
 
-def _below(manager: Any, root: Any, numbers: list[int]) -> Iterator[_Read]:
+def _read_below(manager: Any, root: Any, numbers: list[int], found: list[_Read]) -> None:
+    """Add the parts of the guards of ``manager`` and of what it contains. A model has thousands of managers."""
     numbers[0] += 1
     owner = numbers[0]
-    pairs = manager.get_key_value_managers().values() if hasattr(manager, "get_key_value_managers") else ()
-    inner = [
-        one for one in (*(one for pair in pairs for one in pair), *manager.get_child_managers()) if one is not None
-    ]
+    inner = [one for one in manager.get_child_managers() if one is not None]
+    if hasattr(manager, "get_key_value_managers"):
+        pairs = manager.get_key_value_managers().values()
+        inner[:0] = [one for pair in pairs for one in pair if one is not None]
     # A failure is counted for the object and for those through which it is reached.
-    failures = max(0, int(manager.fail_count()) - sum(int(one.fail_count()) for one in inner))
+    failures = int(manager.fail_count())
+    if failures:
+        failures = max(0, failures - sum([int(one.fail_count()) for one in inner]))
     guards = [(guard, type(guard).__name__) for guard in manager.get_leaf_guards()]
     if manager is root:
         guards += [(guard, SIZES) for guard in manager.get_epilogue_lambda_guards()]
     for guard, kind in guards:
         for text in guard.verbose_code_parts():
             expression, place = split_check(str(text))
-            yield _Read(expression, place, kind, owner, failures)
+            found.append(_Read(expression, place, kind, owner, failures))
     for one in inner:
-        yield from _below(one, root, numbers)
+        _read_below(one, root, numbers, found)
 
 
 def checked_tensor(expression: str) -> str | None:

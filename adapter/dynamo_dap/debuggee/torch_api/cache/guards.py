@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.torch_api.cache.guard_checks import SIZES, GuardCheck, checked_tensor
-from dynamo_dap.debuggee.torch_api.cache.recompiles import split_check
+from dynamo_dap.debuggee.torch_api.cache.recompiles import expression_of_check
 from dynamo_dap.debuggee.torch_api.objects import Output, Translator
 from dynamo_dap.debuggee.torch_api.traced.symbols import range_text, relation_text
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import (
@@ -235,8 +235,7 @@ def requested_guard(guard: object) -> RequestedGuard:
     return RequestedGuard(facts.check, facts.name, in_user_terms(facts.name))
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltGuard:
+class BuiltGuard(NamedTuple):
     """A guard of compiled code, in torch's words."""
 
     expressions: tuple[str, ...]
@@ -259,7 +258,7 @@ def built_guards(output: Output, checks: Sequence[GuardCheck]) -> Iterator[Built
         check = str(getattr(function, "__name__", function))
         name = source_name(guard.originating_source) or ""
         stack = getattr(guard, "user_stack", None)
-        texts = [split_check(str(text))[0] for text in guard.code_list or ()]
+        texts = [expression_of_check(str(text)) for text in guard.code_list or ()]
         if check == "TENSOR_MATCH" and name in of_tensors:
             texts.insert(0, of_tensors[name])
         if check == SIZES:

@@ -23,7 +23,8 @@ from dynamo_dap.protocol.texts import in_user_terms
 
 _COMPILE_ID = re.compile(r"^(?:\[)?(?P<id>!?\d+/\d+(?:_\d+)?)(?:\])?: ")
 _STACK = "\nUser stack trace:\n"
-_COMMENT = re.compile(r"\s+# (?P<comment>.*)$", re.DOTALL)
+_COMMENT = "# "
+"""What torch writes before its remark on a check, after white space."""
 _ADVICE = re.compile(r"\. (?P<hint>Guard failed on a parameter, consider using .+)$", re.DOTALL)
 _HINT = re.compile(r"\(HINT: (?P<hint>.+?)\)\s*$", re.DOTALL)
 _LOCATION = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
@@ -130,10 +131,9 @@ def _failure(code: types.CodeType, entry: object, reason: str) -> Failure:
     match = _COMPILE_ID.match(reason)
     text = reason[match.end() :] if match else reason
     sentence, _, stack = text.partition(_STACK)
-    comment = _COMMENT.search(sentence)
-    expression = sentence[: comment.start()] if comment else sentence
+    expression, comment = _without_comment(sentence)
     # Torch appends its advice to the message of a tensor's guard, and to the comment of others.
-    hint = _ADVICE.search(expression) or (_HINT.search(comment["comment"]) if comment else None)
+    hint = _ADVICE.search(expression) or _HINT.search(comment)
     expression = _ADVICE.sub("", expression)
     compile_id = match["id"] if match else str(getattr(entry, "compile_id", "?"))
     place = _place(stack) or _user_place(comment) or _remembered(code, compile_id, sentence)
@@ -142,9 +142,21 @@ def _failure(code: types.CodeType, entry: object, reason: str) -> Failure:
 
 def split_check(text: str) -> tuple[str, Place | None]:
     """Return a check as guards are written, without torch's comment, and the user's line that the comment names."""
-    comment = _COMMENT.search(text)
-    expression = text[: comment.start()] if comment else text
-    return expression.strip(), _user_place(comment)
+    expression, comment = _without_comment(text)
+    return expression.lstrip(), _user_place(comment)
+
+
+def expression_of_check(text: str) -> str:
+    """Return a check as guards are written, without torch's comment."""
+    return _without_comment(text)[0].lstrip()
+
+
+def _without_comment(text: str) -> tuple[str, str]:
+    """Return a check, and torch's comment on it, which begins with ``# `` after white space."""
+    at = text.find(_COMMENT, 1)
+    while at > 0 and not text[at - 1].isspace():
+        at = text.find(_COMMENT, at + 1)
+    return (text.rstrip(), "") if at < 0 else (text[:at].rstrip(), text[at + len(_COMMENT) :])
 
 
 def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
@@ -158,8 +170,9 @@ def _place(stack: str) -> Place | None:
     return Place(locations[-1][0], int(locations[-1][1]), 1) if locations else None
 
 
-def _user_place(comment: re.Match[str] | None) -> Place | None:
-    match = _SHORT_LOCATION.search(comment["comment"]) if comment else None
+@functools.lru_cache(maxsize=1024)  # one user line installs many checks
+def _user_place(comment: str) -> Place | None:
+    match = _SHORT_LOCATION.search(comment)
     path = _full_path(match["path"]) if match else None
     return Place(path, int(match["line"]), 1) if match and path else None
 

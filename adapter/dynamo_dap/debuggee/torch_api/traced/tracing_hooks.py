@@ -88,14 +88,11 @@ class TranslatorHooks:
         return (*self._lines.names, *self._steps.names)
 
     def _before_step(self, translator: Translator) -> None:
-        if self._has_every_instruction or _lacks_line(translator):
+        # Runs for each instruction. Dynamo inserts some without a line when it cleans up code.
+        pointer = translator.instruction_pointer
+        lacks_line = pointer is not None and translator.instructions[pointer].starts_line is None
+        if lacks_line or self._has_every_instruction:
             self._on_instruction(TracedFrame(translator))
-
-
-def _lacks_line(translator: Translator) -> bool:
-    """Return whether the next instruction has no line. Dynamo inserts such instructions when it cleans up code."""
-    pointer = translator.instruction_pointer
-    return pointer is not None and translator.instructions[pointer].starts_line is None
 
 
 NodeListener = Callable[[Node, int], None]

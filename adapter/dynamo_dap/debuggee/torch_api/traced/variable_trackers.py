@@ -7,6 +7,7 @@ class forwards attributes that it lacks. So trackers are read through their ``__
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any, NamedTuple
 
@@ -101,6 +102,7 @@ class Place(NamedTuple):
     column: int
 
 
+@functools.lru_cache(maxsize=4096)  # asked for each guard of each compile
 def is_torchs(path: str) -> bool:
     """Return whether a traced file belongs to torch."""
     return path.startswith(str(sys.modules["torch"].__path__[0]))
