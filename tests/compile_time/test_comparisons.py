@@ -137,6 +137,56 @@ def test_the_signs_of_zeros_are_counted() -> None:
     assert comparison.zeros == 2
 
 
+def partly_set(x: Any) -> Any:
+    result = torch.empty(4)
+    result[:2] = x[:2]
+    return result.sin()
+
+
+@pytest.mark.parametrize(("factor", "differs"), [(1.0, False), (1.01, True)])
+def test_elements_that_no_operation_sets_are_not_compared(factor: float, differs: bool) -> None:
+    comparison = compared(
+        partly_set,
+        X,
+        result=lambda *_, **__: torch.full((4,), torch.nan),
+        sin=lambda a: a.sin() * factor,
+    )
+    assert comparison.differs == differs
+    assert "torch.empty" in comparison.not_compared[0]
+    assert found(comparison)[0] == ("sin" if differs else None)
+
+
+def of_two_lists(x: Any) -> Any:
+    return x.sin(), x * 2
+
+
+def test_results_of_several_lengths() -> None:
+    """A jagged tensor is compared in outputs only, not after each operation."""
+    rows = torch.nested.nested_tensor([X[:3], X[:2]], layout=torch.jagged)
+    assert not compared(of_two_lists, rows).differs
+    comparison = compared(of_two_lists, rows, mul=lambda a, b: a * b * 1.01)
+    assert comparison.differs
+    fault = comparison.fault()
+    assert fault.observed is not None
+    assert fault.observed.startswith("Result 1 differs")
+    assert [(each.name, each.right) for each in fault.judged[:-1]] == [("aot_eager", True)]
+
+
+def of_each_row(x: Any) -> Any:
+    return torch.func.vmap(lambda row: row.sin() * 2)(x).cos()
+
+
+@pytest.mark.parametrize("name", ["cos", "_remove_batch_dim"])
+def test_operations_around_a_transform(name: str) -> None:
+    changes: dict[str, Change] = {
+        "cos": lambda a: a.cos() * 1.01,
+        "_remove_batch_dim": lambda *given: torch._C._functorch._remove_batch_dim(*given) * 1.01,
+    }
+    comparison = compared(of_each_row, X.reshape(2, 2), **{name: changes[name]})
+    assert comparison.differs
+    assert found(comparison)[0] == name
+
+
 # -- the first wrong operation ----------------------------------------------------------------------------------------
 
 

@@ -90,11 +90,12 @@ _HAS_PROC = Path("/proc/self/stat").exists()
 def _state_of(process_id: int) -> str:
     """Return the letter for the state of a process of this user; empty if unknown."""
     if _HAS_PROC:
-        with contextlib.suppress(OSError, IndexError):
-            entry = Path("/proc", str(process_id))
-            if entry.stat().st_uid == os.getuid():
+        # Runs for each request of a stopped program.
+        path = Path(f"/proc/{process_id}/stat")
+        with contextlib.suppress(OSError, IndexError), path.open("rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_uid == os.getuid():
                 # The name, in parentheses, may contain any character.
-                return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                return file.read().rpartition(b")")[2].split()[0].decode()
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["ps", "-o", "state=", "-p", str(process_id)]

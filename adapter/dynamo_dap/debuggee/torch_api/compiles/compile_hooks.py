@@ -185,6 +185,8 @@ class CompileHooks:
         self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
         """By event: the observers that want it, each with the method to call."""
         self._observers: WeakKeyDictionary[CompileObserver, Patches] = WeakKeyDictionary()
+        self._settled: WeakKeyDictionary[CompileObserver, frozenset[Event]] = WeakKeyDictionary()
+        """By observer: its events, if all of their hooks are installed. Observers ask again at each step."""
         self._patches = {name: Patches(hook.feature.name) for name, hook in _HOOKS.items()}
         self._current = threading.local()
         self.cuda_graphs = CudaGraphHooks(
@@ -202,6 +204,8 @@ class CompileHooks:
                 patches = self._observers[observer] = Patches(observer.feature, self._removing(observer))
             if patches is not None and patches.is_off:
                 events = ()
+            if self._settled.get(observer) == frozenset(events):
+                return
             for event in {event for hook in _HOOKS.values() for event in hook.events}:
                 wanted = {
                     other: method for other, method in self._wanted.get(event, {}).items() if other is not observer
@@ -211,10 +215,15 @@ class CompileHooks:
                 self._wanted[event] = wanted
             # Every event belongs to a compile, so any observer needs the hook of compiles as well.
             is_any = any(self._wanted.values())
+            is_settled = True
             for name, hook in _HOOKS.items():
-                needed = any(self._wanted[event] for event in hook.events)
-                self._set(name, hook, needed or (is_any and hook.feature is COMPILES))
+                needed = any(self._wanted[event] for event in hook.events) or (is_any and hook.feature is COMPILES)
+                self._set(name, hook, needed)
+                is_settled = is_settled and needed == self._patches[name].is_installed
             self.cuda_graphs.want(wanted=bool(self._wanted[CompileObserver.cuda_graph_event]))
+            self._settled.pop(observer, None)
+            if is_settled:
+                self._settled[observer] = frozenset(events)
 
     def _removing(self, observer: CompileObserver) -> Callable[[], None]:
         reference = weakref.ref(observer)

@@ -45,8 +45,7 @@ def is_custom_operator(function: object) -> bool:
 
 def is_ordinary(node: Node) -> bool:
     """Return whether a node only computes a result from its operands."""
-    return (
-        node.op in ("call_function", "call_method")
-        and not is_custom_operator(node.target)
-        and not any(part in target_name(node) for part in _NOT_ORDINARY)
-    )
+    if node.op not in ("call_function", "call_method") or is_custom_operator(node.target):
+        return False
+    name = target_name(node)
+    return not any(part in name for part in _NOT_ORDINARY)

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -106,8 +107,7 @@ class RealValues:
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[object, GraphRunner] = WeakKeyDictionary()
-        self._cheapness: tuple[tuple[int, ...], bool] = (), False
-        """The state of the last inspected graph, and whether computing its values is cheap."""
+        self._cheap, self._reading = _Checked(_is_cheap), _Checked(_only_reads)
 
     def value_of(self, node: Node, reachable: Wanted) -> object:
         """Return the value of ``node`` (``torch.fx.Node``) in this call: a tensor, a number, a tuple of them.
@@ -139,7 +139,7 @@ class RealValues:
         Raises:
             NoRealValue: there is none; the text says why.
         """
-        if self._is_cheap(node.graph):
+        if len(node.graph.nodes) <= _CHEAP_NODES and self._cheap.passes(node.graph):
             return self.value_of(node, reachable)
         return self._unwritten_input(node)
 
@@ -148,22 +148,11 @@ class RealValues:
         output: Any = self._trace()
         if node.op != "placeholder" or node.graph is not output.root_tracer.graph:
             return None
-        if not all(each.op in ("placeholder", "get_attr") or _only_reads(each) for each in node.graph.nodes):
+        if not self._reading.passes(node.graph):
             return None
         UNPROVEN.note_shown(node.graph)
         _check_path(output, node)
         return input_of_traced_call(node)
-
-    def _is_cheap(self, graph: Graph) -> bool:
-        """Return whether a graph so far is short and its results are small. The last answer is kept."""
-        count = len(graph.nodes)
-        # Compare ids: a reference to a node would keep its trace alive.
-        state = id(graph), count, id(next(iter(reversed(graph.nodes)), None))
-        known, is_cheap = self._cheapness
-        if known != state:
-            is_cheap = count <= _CHEAP_NODES and all(map(_is_cheap, graph.nodes))
-            self._cheapness = state, is_cheap
-        return is_cheap
 
     def as_written(self, value: object, reachable: Wanted) -> object:
         """Return a tensor of the program, updated with what the graph so far wrote to its memory.
@@ -196,13 +185,46 @@ class RealValues:
         return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits, self.reachable)
 
 
+class _Checked:
+    """Whether the nodes of graphs pass a check. A graph grows at each line, so each node is checked only once."""
+
+    def __init__(self, check: Callable[[Node], bool]) -> None:
+        self._check = check
+        self._passed: dict[int, ref[Node]] = {}
+        """The nodes that have passed, by identity. A reference to a node would keep its trace alive."""
+        self._last: tuple[tuple[int, ...], bool] = (), False
+        """The state of the last checked graph, and whether it passed."""
+
+    def passes(self, graph: Graph) -> bool:
+        """Return whether all nodes of a graph pass."""
+        newest = next(iter(reversed(graph.nodes)), None)
+        state = id(graph), len(graph.nodes), id(newest)
+        known, passes = self._last
+        if known != state:
+            passes = all(self._node_passes(node, newest) for node in graph.nodes)
+            self._last = state, passes
+        return passes
+
+    def _node_passes(self, node: Node, newest: Node | None) -> bool:
+        known = self._passed.get(id(node))
+        if known is not None and known() is node:
+            return True
+        passes = self._check(node)
+        # The newest node gets its example later.
+        if passes and node is not newest:
+            self._passed[id(node)] = ref(node)
+        return passes
+
+
 _CHEAP_NODES = 256
 _CHEAP_ELEMENTS = 16384
 """Maximum elements of a cheap result: its operation takes microseconds, and starts no threads."""
 
 
 def _only_reads(node: Node) -> bool:
-    """Return whether a node is an operation of torch's that, by its name and options, changes no operand."""
+    """Return whether a node is an input, or an operation of torch's whose name and options say that it only reads."""
+    if node.op in ("placeholder", "get_attr"):
+        return True
     has_flag = any(each is True for each in (*node.args, *node.kwargs.values()))  # ``inplace`` in F.relu(x, True)
     return _is_operation_of_torch(node) and not written_by(node) and not has_flag
 
