@@ -75,8 +75,14 @@ def install() -> None:
     _complete()
 
 
+_ORDINARY = (int, float, str, bool, type(None), list, dict, tuple)
+"""Types of most values, which are neither classes nor routines: a scope may have thousands of them."""
+
+
 def _placeholder_of(value: object) -> object:
     """Return an object of Python that debugpy sorts like ``value``: a class, a routine, or None for another value."""
+    if is_exactly(value, _ORDINARY):
+        return None
     if is_a(value, type):
         return object
     is_routine = is_one_of(value, _ROUTINES) or (

@@ -300,7 +300,8 @@ class GeneratedCodes:
         """Functions that add scopes of other packages to a frame, given the code and the index of its instruction."""
         self.when_closed: list[Callable[[], object]] = []
         """Functions to call when the session ends."""
-        self._count = 0
+        self.count = 0
+        """The number of known code objects, freed ones included."""
         self._by_id: dict[int, GeneratedCode] = {}
         self._by_number: dict[int, GeneratedCode] = {}
         self._references: dict[int, weakref.ref[CodeType]] = {}
@@ -318,8 +319,8 @@ class GeneratedCodes:
         with self._lock:
             known = self._by_id.get(id(code))
             if known is None:
-                known = GeneratedCode(self._count, code, self)
-                self._count += 1
+                known = GeneratedCode(self.count, code, self)
+                self.count += 1
                 key, number = id(code), known.number
                 self._references[key] = weakref.ref(code, lambda _: self._forget(key, number))
                 self._by_id[key] = known
@@ -369,11 +370,6 @@ class GeneratedCodes:
             begin = generated.reference(index)
             raise BadAddress(f"{hex(address)} is in the middle of {instruction.name}, which begins at {begin}")
         return generated, index
-
-    @property
-    def count(self) -> int:
-        """The number of known code objects, freed ones included."""
-        return self._count
 
     def __iter__(self) -> Iterator[GeneratedCode]:
         return iter(list(self._by_number.values()))
