@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.numerics.faults.stored_state import StoredDifference
 from dynamo_dap.debuggee.numerics.graphs.differences import Difference, Referee, difference, zeros_of_other_sign
 from dynamo_dap.debuggee.numerics.graphs.exact_runs import ExactRuns, TakenResult, overwritten_key, version_after
 from dynamo_dap.debuggee.numerics.graphs.memory_runs import (
+    InitializedOnly,
     Uninitialized,
     WrittenInputs,
     of_uninitialized_memory,
@@ -279,6 +280,8 @@ class Comparison:
         self.not_compared: list[str] = []
         self.runs = ["Dynamo's graph, operation by operation"]
         """The runs that prove the verdict."""
+        self._uninitialized: dict[Node, object] = {}
+        """Masks of the elements of outputs that depend on uninitialized memory."""
         self.uninitialized = None if self.reference.failed else of_uninitialized_memory(graph)
         if self.uninitialized is not None:
             outputs = self._leave_out_uninitialized(outputs, self.uninitialized)
@@ -298,6 +301,7 @@ class Comparison:
                 del known[node]
         if len(reference.outputs) == len(of.outputs):
             reference.outputs = list(map(without, reference.outputs, of.outputs))
+            self._uninitialized = dict(zip(self.graph.output_nodes, of.outputs, strict=False))
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: object, stored: Any) -> bool:
@@ -333,7 +337,8 @@ class Comparison:
         return zip(self.graph.output_nodes, self.outputs, self.reference.outputs, strict=False)
 
     def _difference(self, node: Node, reference: object, other: object) -> Difference:
-        found = difference(reference, other, self.reference.referee(node))
+        referee, mask = self.reference.referee(node), self._uninitialized.get(node)
+        found = difference(reference, other, referee if mask is None else InitializedOnly(referee, mask))
         if not found.decided or not found.is_same:
             return found
         of = node.args[0] if node.target is operator.getitem else node

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.graphs.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, Difference, Referee, difference
 from dynamo_dap.debuggee.numerics.graphs.exact_runs import ExactRuns, left_key, overwritten_key
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
-from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import node_with_result, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import has_all_memory, version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
@@ -274,7 +274,7 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
         values: dict[str, object] = {}
 
         def note(node: Node, known: Mapping[Node, object], values: dict[str, object] = values) -> None:
-            value = known[node]
+            value = known[node_with_result(node)]
             several = value if isinstance(value, list | tuple) else [value]
             values[node.name] = [each.detach().clone() for each in several if has_own_memory(each)]
 
@@ -296,6 +296,22 @@ def without(value: object, mask: Any) -> object:
         return value
     with data_reading():
         return value.detach().masked_fill(mask, 0)
+
+
+@dataclass(frozen=True)
+class InitializedOnly:
+    """A referee that knows nothing of the elements in ``mask``: their errors would excuse those of other elements."""
+
+    of: Referee
+    mask: object
+
+    def exact(self) -> object:
+        """Return the result of a float64 run; None if there is none."""
+        return without(self.of.exact(), self.mask)
+
+    def disturbed(self, count: int = DISTURBED_RUNS, times: float = 1.0) -> Sequence[object]:
+        """Return results of disturbed runs: see ``Referee``."""
+        return [without(each, self.mask) for each in self.of.disturbed(count, times)]
 
 
 def _apart(one: object, two: Tensor) -> Tensor | None:
