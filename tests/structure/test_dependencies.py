@@ -125,7 +125,10 @@ _STILL_ASSIGN_FUNCTIONS = {
     "triton.interpreter": 5,
     "triton.real_launches": 2,
 }
-"""How many functions of other packages each module still replaces without ``Patches``. Numbers may only get smaller."""
+"""How many functions each module still replaces without ``Patches``. Numbers may only get smaller.
+
+Those in ``eager`` are debugpy's, replaced once for the rest of the process. Most others are attributes of one object.
+"""
 
 _WRITTEN_BY_USERS = {
     "torch._dynamo.disable",
