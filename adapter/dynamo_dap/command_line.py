@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import io
 import os
 import sys
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given and given[0] in COMMANDS:
             return COMMANDS[given[0]].load()(given[1:])
+        if given and not given[0].startswith("-"):
+            return fail(_no_such_command(given[0]))
         return _serve(_parser().parse_args(given))
     except BrokenPipeError:
         # The reader has gone, as in "dynamo-dap report | head". Python would report that again at exit.
@@ -50,6 +53,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _NOT_READ
     except OSError as error:
         return fail(why_refused(error))
+
+
+def _no_such_command(word: str) -> str:
+    """Return that ``word`` is not a command, and what to write instead."""
+    from dynamo_dap.server.client.capabilities import FILTER_NAMES
+
+    if word.endswith(".py"):
+        return f"'{word}' is not a command; to debug it: dynamo-dap debug {word}"
+    if word in FILTER_NAMES:
+        return f"'{word}' is not a command; to stop a program there: dynamo-dap debug --catch {word} program.py"
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    meant = f" Did you mean '{close[0]}'?" if close else ""
+    return f"there is no command '{word}'.{meant} 'dynamo-dap --help' lists the commands."
 
 
 def _parser() -> argparse.ArgumentParser:
