@@ -202,13 +202,22 @@ def of_each_row(x: Any) -> Any:
     return torch.func.vmap(lambda row: row.sin() * 2)(x).cos()
 
 
-@pytest.mark.parametrize("name", ["cos", "_remove_batch_dim"])
-def test_operations_around_a_transform(name: str) -> None:
-    changes: dict[str, Change] = {
-        "cos": lambda a: a.cos() * 1.01,
-        "_remove_batch_dim": lambda *given: torch._C._functorch._remove_batch_dim(*given) * 1.01,
-    }
-    comparison = compared(of_each_row, X.reshape(2, 2), **{name: changes[name]})
+def slope(x: Any) -> Any:
+    return torch.func.grad(lambda y: (y.sin() * 3).sum())(x).neg()
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "change"),
+    [
+        (of_each_row, "cos", lambda a: a.cos() * 1.01),
+        (of_each_row, "_remove_batch_dim", lambda *a: torch._C._functorch._remove_batch_dim(*a) * 1.01),
+        (of_each_row, "sin", lambda a: a.sin() * 1.01),
+        (slope, "sin", lambda a: a.sin() * 1.01),
+        (slope, "neg", lambda a: a * -1.01),
+    ],
+)
+def test_operations_in_and_around_a_transform(function: Any, name: str, change: Change) -> None:
+    comparison = compared(function, X.reshape(2, 2), **{name: change})
     assert comparison.differs
     assert found(comparison)[0] == name
 
