@@ -65,7 +65,7 @@ def _no_such_command(word: str) -> str:
         return f"'{word}' is not a command; to stop a program there: dynamo-dap debug --catch {word} program.py"
     close = difflib.get_close_matches(word, COMMANDS, n=1)
     meant = f" Did you mean '{close[0]}'?" if close else ""
-    return f"there is no command '{word}'.{meant} 'dynamo-dap --help' lists the commands."
+    return f"unknown command '{word}'.{meant} To list the commands: dynamo-dap --help"
 
 
 def _parser() -> argparse.ArgumentParser:

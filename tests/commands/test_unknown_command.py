@@ -14,8 +14,8 @@ from dynamo_dap.command_line import main
         ("ru", "Did you mean 'run'?"),
         ("train.py", "dynamo-dap debug train.py"),
         ("nan", "debug --catch nan program.py"),
-        ("qqq", "no command 'qqq'. 'dynamo-dap --help'"),
-        ("", "no command ''"),
+        ("qqq", "unknown command 'qqq'. To list"),
+        ("", "unknown command ''"),
         ("a" * 5000, "--help"),
     ],
 )

@@ -28,7 +28,7 @@ def be_spawned_as(rank: Rank | None) -> None:
 def find_group_by(find: Callable[[], tuple[int, int] | None]) -> None:
     """Set the function that finds the rank in the program's process group, and the group's size.
 
-    The function returns None if there is no group.
+    It returns None outside of a group.
     """
     global _find_in_group
     _find_in_group = find

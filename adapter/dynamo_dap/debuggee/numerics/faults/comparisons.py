@@ -105,6 +105,8 @@ class Reference:
             node: [kept for value, version, kept in results if version_of(value) == version]
             for node, results in self._several.items()
         }
+        self.uninitialized: dict[Node, object] = {}
+        """Masks of the elements of outputs that depend on uninitialized memory."""
         dtypes = {node.name: value.dtype for node, value in {**self.values, **self.overwritten}.items()}
         self.random_after: Any = self._random
         """The states of torch's generators after the run."""
@@ -162,7 +164,14 @@ class Reference:
         """Compare ``value``, an operation's result before later operations write to it, with the eager result."""
         if node in self.overwritten:
             return difference(self.overwritten[node], value, self.runs.referee(overwritten_key(node.name)))
-        return difference(self.values[node], value, self.referee(node))
+        return self.difference(node, self.values[node], value)
+
+    def difference(self, node: Node, reference: object, other: object) -> Difference:
+        """Compare two results of ``node``, without the elements that depend on uninitialized memory."""
+        referee, mask = self.referee(node), self.uninitialized.get(node)
+        if mask is None:
+            return difference(reference, other, referee)
+        return difference(without(reference, mask), without(other, mask), InitializedOnly(referee, mask))
 
     @property
     def operations(self) -> list[Node]:
@@ -280,8 +289,6 @@ class Comparison:
         self.not_compared: list[str] = []
         self.runs = ["Dynamo's graph, operation by operation"]
         """The runs that prove the verdict."""
-        self._uninitialized: dict[Node, object] = {}
-        """Masks of the elements of outputs that depend on uninitialized memory."""
         self.uninitialized = None if self.reference.failed else of_uninitialized_memory(graph)
         if self.uninitialized is not None:
             outputs = self._leave_out_uninitialized(outputs, self.uninitialized)
@@ -301,7 +308,7 @@ class Comparison:
                 del known[node]
         if len(reference.outputs) == len(of.outputs):
             reference.outputs = list(map(without, reference.outputs, of.outputs))
-            self._uninitialized = dict(zip(self.graph.output_nodes, of.outputs, strict=False))
+            reference.uninitialized = dict(zip(self.graph.output_nodes, of.outputs, strict=False))
         return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: object, stored: Any) -> bool:
@@ -337,8 +344,7 @@ class Comparison:
         return zip(self.graph.output_nodes, self.outputs, self.reference.outputs, strict=False)
 
     def _difference(self, node: Node, reference: object, other: object) -> Difference:
-        referee, mask = self.reference.referee(node), self._uninitialized.get(node)
-        found = difference(reference, other, referee if mask is None else InitializedOnly(referee, mask))
+        found = self.reference.difference(node, reference, other)
         if not found.decided or not found.is_same:
             return found
         of = node.args[0] if node.target is operator.getitem else node
@@ -434,16 +440,24 @@ class Comparison:
         return self._inside(found_fault) or found_fault
 
     def _in_output(self) -> Fault | None:
-        """Return the fault in an output whose type is compared in outputs only, such as a jagged tensor."""
+        """Return the fault in an output that is compared only as an output.
+
+        That is a jagged tensor, or a tensor with elements that depend on uninitialized memory. Of the second, the
+        operation is unknown.
+        """
         known = zip(self.graph.output_nodes, self.of_outputs, self.reference.outputs, self.outputs, strict=False)
         for at, (node, how, expected, value) in enumerate(known):
-            if how.is_same or has_own_memory(value):
+            is_partly_set = self.reference.uninitialized.get(node) is not None
+            if how.is_same or (has_own_memory(value) and not is_partly_set):
                 continue
             self.reference.values[node] = expected
+            if is_partly_set and self._is_right(self.backend, node):
+                continue
             found_in = ladder(self.backend, functools.partial(self._is_right, node=node))
             self.runs += found_in.runs
             text = f"Result {at} differs: {how.text}."
-            return Fault(node, how, found_in.stage, value, observed=text, judged=found_in.judged)
+            at_fault = None if is_partly_set else node
+            return Fault(at_fault, how, found_in.stage, value, observed=text, judged=found_in.judged)
         return None
 
     def _inside(self, fault: Fault) -> Fault | None:
