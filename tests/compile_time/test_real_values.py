@@ -192,6 +192,62 @@ def test_random_numbers_are_those_the_call_draws() -> None:
     assert torch.equal(values["second"], drawn[1])
 
 
+def test_values_that_depend_on_unset_memory_are_not_proven() -> None:
+    """Elements that no operation has set differ between the debugger's run and the program's."""
+
+    def fn(x: torch.Tensor, count: int, at: torch.Tensor) -> torch.Tensor:
+        padded = torch.empty(3, 8)
+        padded[:, :count] = x
+        used = padded[:, :count] * 2
+        noisy = torch.nn.functional.dropout(used, 0.5)
+        copied = torch.empty_like(x).copy_(x)
+        typed = torch.Tensor(2, 3)
+        sized = torch.ops.aten.empty.memory_format([2], dtype=torch.int32)
+        flags = x.new_empty(16, dtype=torch.bool)
+        total = padded.sum(1)
+        filled = torch.empty(2, 2).fill_(1.5)
+        picked = filled[at]
+        known = torch.Tensor([2.0, 3.0])
+        in_body = torch.utils.checkpoint.checkpoint(lambda z: z + 1, padded, use_reentrant=False)
+        return used + noisy + copied + (total.sum() + typed.sum() + sized.sum() + flags.sum() + picked.sum())
+
+    reasons: dict[str, str | None] = {}
+
+    def look(frame: TracedFrame) -> None:
+        if frame.code is fn.__code__ and frame.line == fn.__code__.co_firstlineno + 14:
+            reasons.update((name, frame.why_not_proven(node)) for name, node in tensors_of(frame))
+
+    observe(lambda compiled: [compiled(fn)(torch.ones(3, 5), 5, torch.tensor([1]))], watch=look)
+    unset = {name for name, reason in reasons.items() if reason is not None}
+    assert unset == {"padded", "typed", "sized", "flags", "total", "in_body"}
+    assert {"x", "used", "noisy", "copied", "filled", "picked", "known"} <= reasons.keys()
+    assert all("memory that no operation has set" in reasons[name] for name in unset)
+
+
+def test_values_that_may_depend_on_unset_memory_say_so() -> None:
+    """The second run with other contents may take a quarter of the memory limit."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        made = torch.empty(1 << 18).fill_(2)
+        twice = made * 2
+        both = made + twice
+        return both + x
+
+    reasons: dict[str, str | None] = {}
+
+    def look(frame: TracedFrame) -> None:
+        if frame.code is fn.__code__ and frame.line == fn.__code__.co_firstlineno + 4:
+            for limit in (Limits(bytes=4 << 20), Limits(bytes=16 << 20)):
+                limit_real_values(limit)
+                for name, node in tensors_of(frame):
+                    assert frame.real_value(node) is not None
+                    reasons.setdefault(f"{name} {limit.bytes >> 20}", frame.why_not_proven(node))
+
+    observe(lambda compiled: [compiled(fn)(torch.ones(1))], watch=look)
+    assert "not checked: computing it takes more than 1 MiB" in str(reasons["both 4"])
+    assert reasons["both 16"] is None
+
+
 def body(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     dropped = torch.nn.functional.dropout(x * scale, 0.5)
     return dropped + 1

@@ -47,6 +47,45 @@ print(len(calls), torch.rand(1).item())
 """
 
 
+UNSET = """
+import torch
+
+@torch.compile
+def pad(rows, scale):
+    padded = torch.empty(3, 4)
+    for number, row in enumerate(rows):
+        padded[number, : row.numel()] = row * scale
+    total = padded.sum(1)
+    copied = torch.empty_like(rows[0])
+    copied.copy_(rows[0] * scale)
+    return padded[:, :2].sum(1), copied, total.shape  #@last
+
+for number in range(4):
+    print(pad([torch.ones(4), torch.ones(2), torch.ones(3)], float(number)))
+"""
+
+
+def test_rows_do_not_claim_what_no_operation_has_set(session: Session, tmp_path: Path) -> None:
+    """The debugger's run has other contents in unset memory than the program's call, compiled or cached."""
+    (tmp_path / "program.py").write_text(UNSET)
+    program = Fixture(tmp_path / "program.py")
+    plain = alone(program.path)
+    session.launch(program, "last")
+    for number in range(4):
+        stop = session.wait_for_stop("breakpoint", at="last")
+        shown = stop.frame["Locals"]
+        assert shown["copied"].text == f"Tensor f32[4] cpu = {[float(number)] * 4}"
+        assert "not proven" not in shown["copied"].children
+        for name in ("padded", "total"):
+            assert shown[name].text.endswith("(not proven)")
+            assert "no operation has set" in shown[name]["not proven"].text
+        assert stop.frame.evaluate("copied.sum().item()").text == str(4.0 * number)
+        assert stop.frame.evaluate("padded.sum().item()").text.endswith("(not proven)")
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == plain.stdout
+
+
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_small_tensors_show_their_elements(session: Session, tmp_path: Path, backend: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.replace("BACKEND", backend))

@@ -10,6 +10,9 @@ import { output } from "./places.js";
 
 const LISTED = 15;
 
+/** The name of the attachment with the text of the dialog that was open when a test failed. */
+export const OPEN_DIALOG = "the dialog that was open when the test failed";
+
 export default class SummaryReporter implements Reporter {
     private readonly failures = new Map<string, string>();
 
@@ -43,5 +46,7 @@ function reason(result: TestResult): string {
     const message = result.error?.message ?? result.status;
     // eslint-disable-next-line no-control-regex
     const lines = message.replace(/\u001b\[[0-9;]*m/g, "").split("\n").map((line) => line.trim()).filter(Boolean);
-    return lines.slice(0, 3).join(" ").slice(0, 200);
+    const dialog = result.attachments.find((each) => each.name === OPEN_DIALOG)?.body?.toString();
+    const open = dialog === undefined ? "" : ` (open dialog: ${dialog.replace(/\s+/g, " ").slice(0, 200)})`;
+    return lines.slice(0, 3).join(" ").slice(0, 200) + open;
 }

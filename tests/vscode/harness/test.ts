@@ -16,6 +16,7 @@ import { forkingPython } from "./forking-python.js";
 import { clearSessionLog, copyLogs } from "./logs.js";
 import { cache, output, runs } from "./places.js";
 import { makesScenes, Server, theme, type Profile } from "./server.js";
+import { OPEN_DIALOG } from "./summary-reporter.js";
 import { Workbench } from "./workbench.js";
 import { Workspace } from "./workspace.js";
 
@@ -173,6 +174,9 @@ async function keepScreenshot(window: Page, info: TestInfo): Promise<void> {
     const path = info.outputPath("failure.png");
     await window.screenshot({ path });
     await info.attach("the window when the test failed", { path, contentType: "image/png" });
+    for (const body of await window.locator(".monaco-dialog-box").allInnerTexts()) {
+        await info.attach(OPEN_DIALOG, { body, contentType: "text/plain" });
+    }
 }
 
 export { expect } from "@playwright/test";

@@ -269,8 +269,11 @@ class Standpoint:
         for node in with_operands(form.node):
             try:
                 has_nan = NAN in kinds_of(frame.real_value(node))
+                reason = frame.why_not_proven(node) if has_nan else None
             except NoRealValue:
                 continue
+            if reason is not None:
+                raise _no_origin(f"whether '{node.name}' has a NaN is not known: {reason}")
             if has_nan:
                 snapshot = self._history.made_at(self._at, node.name)
                 text = f"'{name}' is computed from the input '{node.name}', which had a NaN before the call"

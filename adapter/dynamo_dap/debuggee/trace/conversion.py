@@ -53,6 +53,8 @@ class Converter:
         self._origins: dict[int, object] = {}
         self._copies: list[tuple[object, list[int]]] = []
         self._leading: dict[int, bool] = {}
+        self.why_not_proven: str | None = None
+        """Why the program's call may compute other data than it was converted to; None if it cannot."""
 
     @functools.cached_property
     def _changed(self) -> frozenset[int]:
@@ -127,6 +129,7 @@ class Converter:
             value = self._frame.real_value(form.node)
         except NoRealValue as problem:
             raise EvaluationError(str(problem)) from None
+        self.why_not_proven = self.why_not_proven or self._frame.why_not_proven(form.node)
         return value.detach() if isinstance(form, TensorForm) else value
 
     def placeholder(self, form: Form, cls: type) -> object:

@@ -117,8 +117,7 @@ def evaluate_to_tensor(
         EvaluationError: the expression gives no tensor with data; the text says why.
         Exception: the expression raised it.
     """
-    evaluation = _Evaluation(frame, scratch, console)
-    return evaluation.compute(parse(expression, statements_allowed=False), finish=_with_data)
+    return _Evaluation(frame, scratch, console).tensor(expression)
 
 
 class _NeedsData(EvaluationError):
@@ -184,11 +183,13 @@ class _Evaluation:
         """Return the value of ``text`` in displayed form; a tracker's own object opens like the tracker."""
         origin = self._converter.origin_of(result)
         shown = self.shown(result if origin is None else origin, expression, context)
-        if origin is not None or not is_fake_tensor(result):
+        if origin is not None or context == "clipboard":
             return shown
+        if not is_fake_tensor(result):
+            return replace(shown, text=proven(shown.text, self._converter.why_not_proven))
 
         def tensor() -> Any:
-            return evaluate_to_tensor(self._frame, text, self._console, self._scratch)
+            return self.tensor(text)
 
         with_number = self._with_number(shown.text, result, tensor)
         is_printed = context == "repl" and with_number == shown.text and is_repeatable(text)
@@ -199,13 +200,18 @@ class _Evaluation:
             printed_text=(lambda: self._printed(shown.text, tensor)) if is_printed else None,
         )
 
+    def tensor(self, text: str) -> Any:
+        """Return the tensor that the expression ``text`` gives in this call; raises as ``evaluate_to_tensor``."""
+        self._converter = Converter(self._view)
+        return self.compute(parse(text, statements_allowed=False), finish=_with_data)
+
     def _printed(self, text: str, tensor: Callable[[], Any]) -> str | None:
         """Return the text of a computed tensor with its data; None if it has none."""
         try:
-            real = tensor()
+            printed = printed_text(text, tensor())
         except Exception:  # noqa: BLE001  (opening the value says why it has none)
             return None
-        return proven(printed_text(text, real))
+        return None if printed is None else proven(printed, self._converter.why_not_proven)
 
     def _with_number(self, text: str, result: Any, tensor: Callable[[], Any]) -> str:
         """Return the text of a computed tensor, with its number if it has a single element."""
@@ -215,7 +221,7 @@ class _Evaluation:
             data = little_data(tensor())
         except Exception:  # noqa: BLE001  (opening the value says why it has none)
             data = None
-        return text if data is None else text_with_data(text, f"= {data}")
+        return text if data is None else text_with_data(text, f"= {proven(data, self._converter.why_not_proven)}")
 
     def compute(self, parsed: Parsed, finish: Callable[[object], object] = lambda value: value) -> object:
         """Run the code and return its value, or ``_NOTHING``. ``finish`` converts the value in the same isolation."""

@@ -7,6 +7,7 @@ lazy tracker, adds a guard or a node.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,6 @@ from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graphs.graph import user_place
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of, is_fake_tensor, is_tensor, kind_of
-from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_api.traced.traced_frame import TracedFrame
@@ -154,17 +154,18 @@ class TracedView(View):
         if not isinstance(value, TensorForm) or value.node is None or not is_tensor(value.example):
             return None
         try:
-            real = self.frame.real_value(value.node)
+            text = printed_text(facts_of(value.example, value.kind).text, self.frame.real_value(value.node))
+            return None if text is None else proven(text, self.frame.why_not_proven(value.node))
         except (NoRealValue, FeatureMissing):
             return None
-        return proven(printed_text(facts_of(value.example, value.kind).text, real))
 
     def _of_cheap_value(self, node: Node, text_of: Callable[[Any], str | None]) -> str | None:
         try:
             real = self.frame.cheap_value(node)
+            text = None if real is None else text_of(real)
+            return None if text is None else proven(text, self.frame.why_not_proven(node))
         except (NoRealValue, FeatureMissing):
             return None
-        return None if real is None else proven(text_of(real))
 
     def _tensor(self, node: Node) -> object:
         try:
@@ -177,18 +178,29 @@ class TracedView(View):
         if node is None:
             return []
         call = current_run().call
-        values = [lazy_variable("value", lambda: _real(lambda: self.frame.real_value(node)))]
-        reason = UNPROVEN.reason()
+        values = [lazy_variable("value", lambda: self._proven_value(node))]
+        reason = None
+        with contextlib.suppress(NoRealValue, FeatureMissing):
+            reason = self.frame.why_not_proven(node, only_if_cheap=True)
         if reason is not None:
             values.append(Variable("not proven", Value(reason, kind="virtual")))
         if call is not None and call.in_backward is not None:
             values.append(lazy_variable("grad", lambda: _real(lambda: self.frame.gradient(node))))
         return values
 
+    def _proven_value(self, node: Node) -> Value:
+        """Return a node's value in this call as ordinary Python shows it, marked if it is not proven."""
+        try:
+            value = View().value(self.frame.real_value(node))
+            reason = self.frame.why_not_proven(node)
+        except (NoRealValue, FeatureMissing) as problem:
+            return Value(f"not available: {problem}")
+        return value if reason is None else replace(value, text=proven(value.text, reason))
 
-def proven(text: str | None) -> str | None:
-    """Mark the text of a value if an earlier call of this cache entry computed something else than its replay."""
-    return text if text is None or UNPROVEN.reason() is None else f"{text} (not proven)"
+
+def proven(text: str, reason: str | None) -> str:
+    """Mark the text of a value if there is a ``reason`` why it is not proven; see ``TracedFrame.why_not_proven``."""
+    return text if reason is None else f"{text} (not proven)"
 
 
 def _real(value: Callable[[], object]) -> Value:

@@ -16,15 +16,15 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.graphs.differences import DISTURBED_RUNS, Difference, Referee, difference
 from dynamo_dap.debuggee.numerics.graphs.exact_runs import ExactRuns, left_key, overwritten_key
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
-from dynamo_dap.debuggee.torch_api.graphs.graph import node_with_result, target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import node_with_result
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.operations import makes_unset_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import has_all_memory, version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
 
-_EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLS = (3, 5)
 """The numbers that replace the contents of uninitialized memory in two runs."""
 
@@ -266,7 +266,7 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
 
     They differ between two runs in which that memory has different contents.
     """
-    if not any(_makes_empty(node) for node in graph.nodes):
+    if not any(map(makes_unset_memory, graph.nodes)):
         return None
     results: list[dict[str, Any]] = []
     outputs: list[list[object]] = []
@@ -322,17 +322,13 @@ def _apart(one: object, two: Tensor) -> Tensor | None:
         return mask if bool(mask.any()) else None
 
 
-def _makes_empty(node: Node) -> bool:
-    return node.op in ("call_function", "call_method") and target_name(node).rpartition(".")[2] in _EMPTY
-
-
 def _filled(graph: ReplayedGraph, fill: int) -> ReplayedGraph:
     torch = sys.modules["torch"]
     copy = torch.fx.Graph()
     copies: dict[object, Any] = {}
     for node in graph.nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
-        if _makes_empty(node):
+        if makes_unset_memory(node):
             made.op, made.target = "call_function", _filling(made.target, fill)
     module = torch.fx.GraphModule(graph.module, copy)
     return graph.with_inputs(module, {copies[node]: value for node, value in graph.inputs.items()})

@@ -18,8 +18,8 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.graphs.bad_operands import BadOperand, bad_operands, expression_text
 from dynamo_dap.debuggee.numerics.graphs.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
-from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory, in_transform
+from dynamo_dap.debuggee.torch_api.graphs.operations import makes_unset_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
@@ -28,7 +28,6 @@ from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened, stor
 NAN, INF = "nan", "inf"
 Kinds = frozenset[str]
 _NONE: Kinds = frozenset()
-_UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 
 
 def _floats(values: object) -> Iterator[Tensor]:
@@ -282,7 +281,7 @@ class _Watch:
             return
         written = [each for each in node.all_input_nodes if self._was_written(results[each])]
         changed = [result, *(results[each] for each in written)]
-        kinds = _NONE if _is_unwritten(node) else kinds_of(changed)
+        kinds = _NONE if makes_unset_memory(node) else kinds_of(changed)
         origins = self._origins(node, kinds, changed, results, inside) if kinds else {}
         for each in (node, *written):
             of_this = kinds_of(results[each]) if written else kinds
@@ -353,10 +352,6 @@ class _Watch:
         for each in flattened(value):
             if has_own_memory(each):
                 self._versions[storage_of(each)] = version_of(each)
-
-
-def _is_unwritten(node: Node) -> bool:
-    return target_name(node).rpartition(".")[2] in _UNWRITTEN
 
 
 def _is_written_by_program(node: Node, kind: str) -> bool:

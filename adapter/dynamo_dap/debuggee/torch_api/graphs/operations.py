@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from dynamo_dap.debuggee.torch_api.graphs.graph import target_name
+from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_node, target_name
 from dynamo_dap.debuggee.torch_api.objects import Node
 
 COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
@@ -27,6 +27,29 @@ def is_operation(function: object, name: str) -> bool:
     torch = sys.modules["torch"]
     functions = getattr(torch._C, "_VariableFunctions", None)
     return not name.endswith("_") and function is getattr(functions, name, name)
+
+
+_MAKERS_OF_UNSET_MEMORY = frozenset(
+    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+)
+
+
+def makes_unset_memory(node: Node) -> bool:
+    """Return whether a node makes a tensor whose elements it does not set: ``torch.empty``, ``torch.Tensor(2, 3)``."""
+    if node.op not in ("call_function", "call_method") or "out" in node.kwargs:
+        return False
+    operator = getattr(node.target, "overloadpacket", node.target)
+    name = operator if isinstance(operator, str) else getattr(operator, "__name__", None)
+    if name in _MAKERS_OF_UNSET_MEMORY:
+        return True
+    torch = sys.modules["torch"]
+    is_class = operator is torch.Tensor or (isinstance(operator, type) and operator in torch._tensor_classes)
+    return is_class and bool(node.args) and all(map(_is_size, node.args))
+
+
+def _is_size(operand: object) -> bool:
+    value = example_of(operand) if is_node(operand) else operand
+    return isinstance(value, int | sys.modules["torch"].SymInt)
 
 
 _NAMESPACES = frozenset(

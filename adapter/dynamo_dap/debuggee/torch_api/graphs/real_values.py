@@ -10,7 +10,8 @@ import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from weakref import ref
 
@@ -22,17 +23,18 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     GraphRunner,
     Limits,
     NoRealValue,
+    Ran,
     Wanted,
     has_own_memory,
     isolated_from_program,
     with_earlier_memory,
 )
-from dynamo_dap.debuggee.torch_api.graphs.operations import is_ordinary
+from dynamo_dap.debuggee.torch_api.graphs.operations import is_ordinary, makes_unset_memory
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, needed_bytes, version_of
 from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Output, Tracer, Translator
-from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import replayed_call
 from dynamo_dap.debuggee.torch_api.traced.symbols import hint_of
 from dynamo_dap.debuggee.torch_api.traced.traced_paths import PATHS
@@ -102,12 +104,17 @@ def restore_values(output: Output, values: RealValues | None) -> None:
 class RealValues:
     """The real values of one trace."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, ran: Ran | None = None) -> None:
+        """Begin without values. ``ran`` gets each node that has run."""
         self._trace = ref(output)  # a weak reference: the values must not keep it alive
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[object, GraphRunner] = WeakKeyDictionary()
+        self._ran = ran
         self._cheap, self._reading = _Checked(_is_cheap), _Checked(_only_reads)
+        self._setting = _Checked(lambda node: not makes_unset_memory(node))
+        self._with_other_memory: RealValues | None = None
+        """The same values if memory that no operation has set had other contents."""
 
     def value_of(self, node: Node, reachable: Wanted) -> object:
         """Return the value of ``node`` (``torch.fx.Node``) in this call: a tensor, a number, a tuple of them.
@@ -139,9 +146,39 @@ class RealValues:
         Raises:
             NoRealValue: there is none; the text says why.
         """
-        if len(node.graph.nodes) <= _CHEAP_NODES and self._cheap.passes(node.graph):
-            return self.value_of(node, reachable)
-        return self._unwritten_input(node)
+        return self.value_of(node, reachable) if self._is_cheap(node.graph) else self._unwritten_input(node)
+
+    def _is_cheap(self, graph: Graph) -> bool:
+        return len(graph.nodes) <= _CHEAP_NODES and self._cheap.passes(graph)
+
+    def why_not_proven(self, node: Node, reachable: Wanted, *, only_if_cheap: bool = False) -> str | None:
+        """Return why the program's call may compute another value of ``node`` than ``value_of``; None if it cannot.
+
+        If a node makes memory without setting it (``torch.empty``), the graph runs again with other contents there;
+        with ``only_if_cheap``, only if that takes about a millisecond.
+        """
+        reason = UNPROVEN.reason()
+        output: Any = self._trace()
+        if reason is not None or all(self._setting.passes(tracer.graph) for tracer in output.tracers):
+            return reason
+        if only_if_cheap and not self._is_cheap(node.graph):
+            return None
+        try:
+            is_set = self._is_set(node, reachable)
+        except NoRealValue as problem:
+            return f"it may depend on {_UNSET_MEMORY}; not checked: {problem}"
+        return None if is_set else f"it depends on {_UNSET_MEMORY}: its contents differ from run to run"
+
+    def _is_set(self, node: Node, reachable: Wanted) -> bool:
+        """Return whether the value of ``node`` is the same with other contents of unset memory."""
+        output: Any = self._trace()
+        other = self._with_other_memory
+        if other is None:
+            other = self._with_other_memory = RealValues(output, _fill_unset)
+        other.limits = replace(self.limits, bytes=self.limits.bytes // 4)
+        values = self.value_of(node, reachable), other.value_of(node, reachable)
+        with isolated_from_program():
+            return _are_equal(*(list(flattened(each)) for each in values))
 
     def _unwritten_input(self, node: Node) -> object:
         """Return an input of the call; None if the graph so far may have written to an input."""
@@ -168,6 +205,8 @@ class RealValues:
 
     def close(self) -> None:
         """Release every value."""
+        if self._with_other_memory is not None:
+            self._with_other_memory.close()
         for runner in list(self._runners.values()):
             runner.close()
 
@@ -177,12 +216,42 @@ class RealValues:
             graph = _TracedGraph(output, tracer, self)
             around = getattr(tracer, "parent", None)
             before = None if around is None else functools.partial(self._run_of, ref(output), ref(around))
-            runner = self._runners[tracer] = GraphRunner(graph, before=before)
+            runner = self._runners[tracer] = GraphRunner(graph, before=before, ran=self._ran)
         return runner
 
     def _run_of(self, output: ref[object], tracer: ref[object]) -> GraphRun:
         around: Any = tracer()
         return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits, self.reachable)
+
+
+_UNSET_MEMORY = "memory that no operation has set (torch.empty)"
+
+
+def _fill_unset(node: Node, values: Mapping[Node, object]) -> None:
+    made: Any = values[node]
+    if makes_unset_memory(node) and has_own_memory(made):
+        with sys.modules["torch"].no_grad():
+            made.fill_(_OTHER_CONTENTS if made.is_floating_point() or made.is_complex() else 1)
+
+
+_OTHER_CONTENTS = 200
+"""A number that unset memory rarely has; every floating-point type of torch can store it."""
+
+
+def _are_equal(ones: list[Any], others: list[Any]) -> bool:
+    """Return whether the tensors and numbers of two results are equal. NaN equals NaN; a subclass only itself."""
+    return len(ones) == len(others) and all(map(_is_equal, ones, others))
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if not has_own_memory(one) or not has_own_memory(other):
+        return not is_tensor(one) and bool(one == other)
+    if one.shape != other.shape:
+        return False
+    both_nan = (one != one) & (other != other)  # noqa: PLR0124  (only NaN differs from itself)
+    return bool(((one == other) | both_nan).all())
 
 
 class _Checked:

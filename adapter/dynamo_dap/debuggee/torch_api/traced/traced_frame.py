@@ -447,6 +447,14 @@ class TracedFrame:
         """Return the result of ``real_value`` if computing it takes about a millisecond, else None; raises like it."""
         return real_values_of(self.translator.output).cheap_value_of(node, lambda: reachable_nodes(self.translator))
 
+    def why_not_proven(self, node: Node, *, only_if_cheap: bool = False) -> str | None:
+        """Return why the program's call may compute another value than ``real_value``; None if it cannot.
+
+        With ``only_if_cheap``, None also if that takes more than about a millisecond; raises like ``real_value``.
+        """
+        values = real_values_of(self.translator.output)
+        return values.why_not_proven(node, lambda: reachable_nodes(self.translator), only_if_cheap=only_if_cheap)
+
     def shares_written_memory(self, value: object) -> bool:
         """Return whether the graph so far may have written to the memory of a tensor of the program."""
         return shares_written_memory(self.translator.output, value)
