@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import ref
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, written_by
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
@@ -170,7 +171,7 @@ class RealValues:
         return None if is_set else f"it depends on {_UNSET_MEMORY}: its contents differ from run to run"
 
     def _is_set(self, node: Node, reachable: Wanted) -> bool:
-        """Return whether the value of ``node`` is the same with other contents of unset memory."""
+        """Return whether other contents of unset memory leave the value of ``node`` unchanged."""
         output: Any = self._trace()
         other = self._with_other_memory
         if other is None:
@@ -228,8 +229,10 @@ _UNSET_MEMORY = "memory that no operation has set (torch.empty)"
 
 
 def _fill_unset(node: Node, values: Mapping[Node, object]) -> None:
+    if not makes_unset_memory(node):
+        return
     made: Any = values[node]
-    if makes_unset_memory(node) and has_own_memory(made):
+    if is_exactly(made, (sys.modules["torch"].Tensor,)):
         with sys.modules["torch"].no_grad():
             made.fill_(_OTHER_CONTENTS if made.is_floating_point() or made.is_complex() else 1)
 
