@@ -209,18 +209,19 @@ def test_values_that_depend_on_unset_memory_are_not_proven() -> None:
         picked = filled[at]
         known = torch.Tensor([2.0, 3.0])
         in_body = torch.utils.checkpoint.checkpoint(lambda z: z + 1, padded, use_reentrant=False)
-        sums = [each.sum() for each in (total, typed, sized, flags, picked, known, in_body)]
+        of_body = torch.utils.checkpoint.checkpoint(lambda z: z + torch.empty(3, 8), used.sum(), use_reentrant=False)
+        sums = [each.sum() for each in (total, typed, sized, flags, picked, known, in_body, of_body)]
         return used + noisy + copied + sum(sums)
 
     reasons: dict[str, str | None] = {}
 
     def look(frame: TracedFrame) -> None:
-        if frame.code is fn.__code__ and frame.line == fn.__code__.co_firstlineno + 14:
+        if frame.code is fn.__code__ and frame.line == fn.__code__.co_firstlineno + 15:
             reasons.update((name, frame.why_not_proven(node)) for name, node in tensors_of(frame))
 
     observe(lambda compiled: [compiled(fn)(torch.ones(3, 5), 5, torch.tensor([1]))], watch=look)
     unset = {name for name, reason in reasons.items() if reason is not None}
-    assert unset == {"padded", "typed", "sized", "flags", "total", "in_body"}
+    assert unset == {"padded", "typed", "sized", "flags", "total", "in_body", "of_body"}
     assert {"x", "used", "noisy", "copied", "filled", "picked", "known"} <= reasons.keys()
     assert all("memory that no operation has set" in str(reasons[name]) for name in unset)
 

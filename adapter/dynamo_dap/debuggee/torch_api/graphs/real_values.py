@@ -17,7 +17,7 @@ from weakref import ref
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, written_by
+from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, with_operands, written_by
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     REAL_VALUES,
     GraphRun,
@@ -105,17 +105,17 @@ def restore_values(output: Output, values: RealValues | None) -> None:
 class RealValues:
     """The real values of one trace."""
 
-    def __init__(self, output: Output, ran: Ran | None = None) -> None:
-        """Begin without values. ``ran`` gets each node that has run."""
+    def __init__(self, output: Output, *, is_of_other_memory: bool = False) -> None:
+        """Begin without values; with ``is_of_other_memory``, memory that no operation has set has other contents."""
         self._trace = ref(output)  # a weak reference: the values must not keep it alive
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[object, GraphRunner] = WeakKeyDictionary()
-        self._ran = ran
+        self._ran: Ran = _fill_otherwise if is_of_other_memory else _fill_with_zeros
         self._cheap, self._reading = _Checked(_is_cheap), _Checked(_only_reads)
-        self._setting = _Checked(lambda node: not makes_unset_memory(node))
+        self._setting = _Checked(functools.partial(_sets_its_memory, self._trace))
         self._with_other_memory: RealValues | None = None
-        """The same values if memory that no operation has set had other contents."""
+        """The same values with other contents of memory that no operation has set."""
 
     def value_of(self, node: Node, reachable: Wanted) -> object:
         """Return the value of ``node`` (``torch.fx.Node``) in this call: a tensor, a number, a tuple of them.
@@ -173,9 +173,11 @@ class RealValues:
     def _is_set(self, node: Node, reachable: Wanted) -> bool:
         """Return whether other contents of unset memory leave the value of ``node`` unchanged."""
         output: Any = self._trace()
+        if any(_is_body_with_unset_memory(output, each) for each in with_operands(node)):
+            raise NoRealValue("the operator around that memory runs its body itself")
         other = self._with_other_memory
         if other is None:
-            other = self._with_other_memory = RealValues(output, _fill_unset)
+            other = self._with_other_memory = RealValues(output, is_of_other_memory=True)
         other.limits = replace(self.limits, bytes=self.limits.bytes // 4)
         values = self.value_of(node, reachable), other.value_of(node, reachable)
         with isolated_from_program():
@@ -228,17 +230,36 @@ class RealValues:
 _UNSET_MEMORY = "memory that no operation has set (torch.empty)"
 
 
-def _fill_unset(node: Node, values: Mapping[Node, object]) -> None:
-    if not makes_unset_memory(node):
-        return
-    made: Any = values[node]
-    if is_exactly(made, (sys.modules["torch"].Tensor,)):
-        with sys.modules["torch"].no_grad():
-            made.fill_(_OTHER_CONTENTS if made.is_floating_point() or made.is_complex() else 1)
+def _sets_its_memory(trace: ref[object], node: Node) -> bool:
+    """Return whether a node sets the memory that it makes; so do all nodes of a body."""
+    return not makes_unset_memory(node) and not _is_body_with_unset_memory(trace(), node)
 
 
-_OTHER_CONTENTS = 200
-"""A number that unset memory rarely has; every floating-point type of torch can store it."""
+def _is_body_with_unset_memory(output: object, node: Node) -> bool:
+    """Return whether ``node`` is the body of a higher-order operator that makes memory without setting it."""
+    if node.op != "get_attr":
+        return False
+    body, graphs = attribute_of_graph(output, str(node.target)), sys.modules["torch"].fx.GraphModule
+    return isinstance(body, graphs) and any(
+        makes_unset_memory(inner) for each in body.modules() if isinstance(each, graphs) for inner in each.graph.nodes
+    )
+
+
+def _fill_with_zeros(node: Node, values: Mapping[Node, object]) -> None:
+    _fill_unset(node, values[node], 0, 0)
+
+
+def _fill_otherwise(node: Node, values: Mapping[Node, object]) -> None:
+    # Integers may be indices: a large one would fail on a GPU, also for the program. All floats of torch store 200.
+    _fill_unset(node, values[node], 1, 200)
+
+
+def _fill_unset(node: Node, made: Any, whole: int, real: int) -> None:
+    """Fill the memory that ``node`` has ``made`` without setting it, depending on its type."""
+    torch = sys.modules["torch"]
+    if makes_unset_memory(node) and is_exactly(made, (torch.Tensor,)):
+        with torch.no_grad():
+            made.fill_(real if made.is_floating_point() or made.is_complex() else whole)
 
 
 def _are_equal(ones: list[Any], others: list[Any]) -> bool:
