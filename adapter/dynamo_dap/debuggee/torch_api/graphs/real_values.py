@@ -230,7 +230,7 @@ class RealValues:
 _UNSET_MEMORY = "memory that no operation has set (torch.empty)"
 
 
-def _sets_its_memory(trace: ref[object], node: Node) -> bool:
+def _sets_its_memory(trace: ref[Output], node: Node) -> bool:
     """Return whether a node sets the memory that it makes; so do all nodes of a body."""
     return not makes_unset_memory(node) and not _is_body_with_unset_memory(trace(), node)
 
