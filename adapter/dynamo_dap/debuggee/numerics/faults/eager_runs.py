@@ -532,6 +532,8 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
             continue  # Python has no tensor for this number, which is compared as a part of the state
         if node not in reference.values and node not in reference.several:
             continue
+        if node in reference.uninitialized_before_writes:
+            continue  # Python's run has other contents in this memory
         if is_higher_order(node) or node in reference.visible.inside:
             continue  # Python runs the lines inside the operator or transform
         values = reference.several[node] if node in reference.several else [reference.values[node]]

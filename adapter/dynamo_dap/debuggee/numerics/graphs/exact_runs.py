@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.numerics.graphs.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_higher_order, node_with_result, target_name
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graphs.operations import ZEROS, makes_unset_memory, set_memory_of
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import unwrapped, version_of
 from dynamo_dap.debuggee.torch_api.graphs.transforms import is_visible
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
@@ -491,6 +492,8 @@ def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, di
             made.target = "double"
         elif _makes_default_fractions(node):
             made.kwargs = {**made.kwargs, "dtype": torch.float64}
+        if makes_unset_memory(node):
+            set_memory_of(made, ZEROS)  # errors scale with a tensor's elements, also with those that are not set
     wide_module = torch.fx.GraphModule(module, copy)
     for node in nodes:
         body: Any = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None

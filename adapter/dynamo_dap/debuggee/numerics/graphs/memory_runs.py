@@ -18,15 +18,21 @@ from dynamo_dap.debuggee.numerics.graphs.exact_runs import ExactRuns, left_key, 
 from dynamo_dap.debuggee.replay.replayed_graph import ReplayedGraph, has_transforms
 from dynamo_dap.debuggee.torch_api.graphs.graph import node_with_result
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import has_own_memory
-from dynamo_dap.debuggee.torch_api.graphs.operations import makes_unset_memory
+from dynamo_dap.debuggee.torch_api.graphs.operations import (
+    ZEROS,
+    Fill,
+    makes_unset_memory,
+    makes_unset_memory_inside,
+    set_memory_of,
+)
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import has_all_memory, version_of
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.traced.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.traced.replays import compile_by, compiling_in_isolation
 
-_FILLS = (3, 5)
-"""The numbers that replace the contents of uninitialized memory in two runs."""
+_FILLS = (ZEROS, Fill(200, 1), Fill(-200, 2))
+"""The contents of uninitialized memory, one for each run."""
 
 
 @dataclass(frozen=True)
@@ -250,8 +256,8 @@ def compiled_by(backend: Callable[..., object], module: GraphModule, given: Sequ
 class Uninitialized:
     """The elements of results that depend on uninitialized memory."""
 
-    nodes: frozenset[str]
-    """The names of the operations whose results have such elements."""
+    nodes: Mapping[str, tuple[object, ...]]
+    """By operation's name, the masks of such elements in its result, or in each of its results; None without any."""
     outputs: tuple[object, ...]
     """For each output, a mask of such elements; None if there are none."""
 
@@ -264,30 +270,34 @@ class Uninitialized:
 def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
     """Return the elements that depend on uninitialized memory; None if there are none.
 
-    They differ between two runs in which that memory has different contents.
+    They differ between runs in which that memory has different contents.
     """
-    if not any(map(makes_unset_memory, graph.nodes)):
+    if not makes_unset_memory_inside(graph.module):
         return None
-    results: list[dict[str, Any]] = []
-    outputs: list[list[object]] = []
-    for fill in _FILLS:
-        values: dict[str, object] = {}
+    first: dict[str, list[Any]] = {}
+    masks: dict[str, list[Any]] = {}
 
-        def note(node: Node, known: Mapping[Node, object], values: dict[str, object] = values) -> None:
-            value = known[node_with_result(node)]
-            several = value if isinstance(value, list | tuple) else [value]
-            values[node.name] = [each.detach().clone() for each in several if has_own_memory(each)]
+    def note(node: Node, known: Mapping[Node, object]) -> None:
+        values = _tensors(known[node_with_result(node)])
+        first[node.name] = [each.detach().clone() for each in values]
 
-        outputs.append(_filled(graph, fill).run(note))
-        results.append(values)
-    one, two = results
-    nodes = frozenset(
-        name
-        for name, values in one.items()
-        if any(_apart(*pair) is not None for pair in zip(values, two.get(name, ()), strict=False))
-    )
-    masks = tuple(_apart(*pair) for pair in zip(*outputs, strict=True))
-    return Uninitialized(nodes, masks) if nodes or any(each is not None for each in masks) else None
+    def compare(node: Node, known: Mapping[Node, object]) -> None:
+        values = _tensors(known[node_with_result(node)])
+        found = [_apart(*each) for each in zip(first.get(node.name, ()), values, strict=False)]
+        masks[node.name] = list(map(_either, masks.get(node.name, [None] * len(found)), found))
+
+    outputs = _filled(graph, _FILLS[0]).run(note)
+    of_outputs: list[Any] = [None] * len(outputs)
+    for fill in _FILLS[1:]:
+        others = _filled(graph, fill).run(compare)
+        of_outputs = list(map(_either, of_outputs, map(_apart, outputs, others)))
+    nodes = {name: tuple(each) for name, each in masks.items() if any(mask is not None for mask in each)}
+    return Uninitialized(nodes, tuple(of_outputs)) if nodes or any(each is not None for each in of_outputs) else None
+
+
+def _tensors(result: object) -> list[Tensor]:
+    """Return the tensors with own memory of an operation's result."""
+    return [each for each in (result if isinstance(result, list | tuple) else [result]) if has_own_memory(each)]
 
 
 def without(value: object, mask: Any) -> object:
@@ -314,7 +324,8 @@ class InitializedOnly:
         return [without(each, self.mask) for each in self.of.disturbed(count, times)]
 
 
-def _apart(one: object, two: Tensor) -> Tensor | None:
+def _apart(one: object, two: Any) -> Tensor | None:
+    """Return a mask of the elements in which two results differ; None if there are none."""
     if not has_own_memory(one) or one.shape != two.shape:
         return None
     with data_reading():
@@ -322,21 +333,31 @@ def _apart(one: object, two: Tensor) -> Tensor | None:
         return mask if bool(mask.any()) else None
 
 
-def _filled(graph: ReplayedGraph, fill: int) -> ReplayedGraph:
-    torch = sys.modules["torch"]
-    copy = torch.fx.Graph()
-    copies: dict[object, Any] = {}
-    for node in graph.nodes:
-        made = copies[node] = copy.node_copy(node, copies.__getitem__)
-        if makes_unset_memory(node):
-            made.op, made.target = "call_function", _filling(made.target, fill)
-    module = torch.fx.GraphModule(graph.module, copy)
+def _either(one: Any, two: Any) -> Any:
+    """Return a mask of the elements in either mask, where None masks nothing."""
+    if one is None or two is None:
+        return one if two is None else two
+    with data_reading():
+        return one | two
+
+
+def _filled(graph: ReplayedGraph, fill: Fill) -> ReplayedGraph:
+    module, copies = _filled_module(graph.module, fill)
     return graph.with_inputs(module, {copies[node]: value for node, value in graph.inputs.items()})
 
 
-def _filling(target: Any, fill: int) -> Callable[..., object]:
-    def filled(*args: object, **kwargs: object) -> object:
-        function = getattr(type(args[0]), target) if isinstance(target, str) else target
-        return function(*args, **kwargs).fill_(fill)
-
-    return filled
+def _filled_module(module: GraphModule, fill: Fill) -> tuple[GraphModule, dict[Node, Any]]:
+    """Return a copy of a graph, and of the graphs inside it, that fills its unset memory; and the copy of each node."""
+    torch = sys.modules["torch"]
+    copy = torch.fx.Graph()
+    copies: dict[Node, Any] = {}
+    for node in module.graph.nodes:
+        made = copies[node] = copy.node_copy(node, copies.__getitem__)
+        if makes_unset_memory(node):
+            set_memory_of(made, fill)
+    filled = torch.fx.GraphModule(module, copy)
+    for name, each in module.named_children():
+        if makes_unset_memory_inside(each):
+            body: Any = each
+            setattr(filled, name, _filled_module(body, fill)[0])
+    return filled, copies

@@ -6,6 +6,7 @@ It has no side effects.
 from __future__ import annotations
 
 import sys
+from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, is_node, target_name
 from dynamo_dap.debuggee.torch_api.objects import Node
@@ -45,6 +46,42 @@ def makes_unset_memory(node: Node) -> bool:
     torch = sys.modules["torch"]
     is_class = operator is torch.Tensor or (isinstance(operator, type) and operator in torch._tensor_classes)
     return is_class and bool(node.args) and all(map(_is_size, node.args))
+
+
+def makes_unset_memory_inside(module: object) -> bool:
+    """Return whether ``module`` is a graph with a node that ``makes_unset_memory``, or has such a graph inside."""
+    graphs = sys.modules["torch"].fx.GraphModule
+    return isinstance(module, graphs) and any(
+        makes_unset_memory(node) for each in module.modules() if isinstance(each, graphs) for node in each.graph.nodes
+    )
+
+
+class Fill(NamedTuple):
+    """The numbers that replace the contents of unset memory."""
+
+    real: int
+    """For floating-point numbers. All of torch's types store numbers up to 240 exactly or nearly."""
+    whole: int
+    """For integers. They may be indices: a large one would fail on a GPU, also for the program."""
+
+    def into(self, made: Any) -> Any:
+        """Fill a tensor, and return it."""
+        with sys.modules["torch"].no_grad():
+            return made.fill_(self.real if made.is_floating_point() or made.is_complex() else self.whole)
+
+
+ZEROS = Fill(0, 0)
+
+
+def set_memory_of(node: Node, fill: Fill) -> None:
+    """Change a node that ``makes_unset_memory`` into one that fills the memory."""
+    make: Any = node.target
+
+    def filled(*args: object, **kwargs: object) -> object:
+        function = getattr(type(args[0]), make) if isinstance(make, str) else make
+        return fill.into(function(*args, **kwargs))
+
+    node.op, node.target = "call_function", filled
 
 
 def _is_size(operand: object) -> bool:

@@ -30,7 +30,13 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     isolated_from_program,
     with_earlier_memory,
 )
-from dynamo_dap.debuggee.torch_api.graphs.operations import is_ordinary, makes_unset_memory
+from dynamo_dap.debuggee.torch_api.graphs.operations import (
+    ZEROS,
+    Fill,
+    is_ordinary,
+    makes_unset_memory,
+    makes_unset_memory_inside,
+)
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import is_tensor, needed_bytes, version_of
 from dynamo_dap.debuggee.torch_api.graphs.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
@@ -111,7 +117,7 @@ class RealValues:
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[object, GraphRunner] = WeakKeyDictionary()
-        self._ran: Ran = _fill_otherwise if is_of_other_memory else _fill_with_zeros
+        self._ran: Ran = functools.partial(_fill_unset, _OTHER_CONTENTS if is_of_other_memory else ZEROS)
         self._cheap, self._reading = _Checked(_is_cheap), _Checked(_only_reads)
         self._setting = _Checked(functools.partial(_sets_its_memory, self._trace))
         self._with_other_memory: RealValues | None = None
@@ -237,29 +243,16 @@ def _sets_its_memory(trace: ref[Output], node: Node) -> bool:
 
 def _is_body_with_unset_memory(output: object, node: Node) -> bool:
     """Return whether ``node`` is the body of a higher-order operator that makes memory without setting it."""
-    if node.op != "get_attr":
-        return False
-    body, graphs = attribute_of_graph(output, str(node.target)), sys.modules["torch"].fx.GraphModule
-    return isinstance(body, graphs) and any(
-        makes_unset_memory(inner) for each in body.modules() if isinstance(each, graphs) for inner in each.graph.nodes
-    )
+    return node.op == "get_attr" and makes_unset_memory_inside(attribute_of_graph(output, str(node.target)))
 
 
-def _fill_with_zeros(node: Node, values: Mapping[Node, object]) -> None:
-    _fill_unset(node, values[node], 0, 0)
+_OTHER_CONTENTS = Fill(200, 1)
 
 
-def _fill_otherwise(node: Node, values: Mapping[Node, object]) -> None:
-    # Integers may be indices: a large one would fail on a GPU, also for the program. All floats of torch store 200.
-    _fill_unset(node, values[node], 1, 200)
-
-
-def _fill_unset(node: Node, made: Any, whole: int, real: int) -> None:
-    """Fill the memory that ``node`` has ``made`` without setting it, depending on its type."""
-    torch = sys.modules["torch"]
-    if makes_unset_memory(node) and is_exactly(made, (torch.Tensor,)):
-        with torch.no_grad():
-            made.fill_(real if made.is_floating_point() or made.is_complex() else whole)
+def _fill_unset(fill: Fill, node: Node, values: Mapping[Node, object]) -> None:
+    """Fill the memory that ``node`` has made without setting it."""
+    if makes_unset_memory(node) and is_exactly(values[node], (sys.modules["torch"].Tensor,)):
+        fill.into(values[node])
 
 
 def _are_equal(ones: list[Any], others: list[Any]) -> bool:
