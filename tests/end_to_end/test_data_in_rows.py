@@ -32,6 +32,10 @@ def small(x, wide, table):
     x.add_(1)
     z = x * 2
     w = torch.rand(3)
+    half = w[:2] / 2
+    zeros = torch.zeros(4)
+    tail = zeros[2:]
+    tail.copy_(half)
     return z * w + loss  #@small
 
 @torch.compile(backend="BACKEND")
@@ -97,6 +101,8 @@ def test_small_tensors_show_their_elements(session: Session, tmp_path: Path, bac
         assert local["z"] == f"Tensor f32[3] cpu = {[2.0 * (number + index + 1) for index in range(3)]}"
         assert local["wide"] == "Tensor f32[100] cpu all 1"
         assert local["table"].startswith("{'loss': Tensor f32[] cpu = ")
+        drawn = {name for name, text in local.items() if text.endswith("(not proven)")}
+        assert drawn == ({"w", "half", "zeros", "tail"} if backend == "inductor" else set()), "Inductor draws its own"
         session.resume()
         local = session.wait_for_stop("breakpoint", at="custom").frame["Locals"].texts()
         assert local["z"] == "Tensor f32[2] cpu", "the program's own operator is not called for a row"

@@ -10,13 +10,14 @@ import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from weakref import ref
 
-from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.torch_api.compiles.backends import draws_its_own_numbers
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graphs.chance import ByChance
 from dynamo_dap.debuggee.torch_api.graphs.graph import example_of, with_operands, written_by
 from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     REAL_VALUES,
@@ -24,7 +25,6 @@ from dynamo_dap.debuggee.torch_api.graphs.graph_runs import (
     GraphRunner,
     Limits,
     NoRealValue,
-    Ran,
     Wanted,
     has_own_memory,
     isolated_from_program,
@@ -117,7 +117,11 @@ class RealValues:
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[object, GraphRunner] = WeakKeyDictionary()
-        self._ran: Ran = functools.partial(_fill_unset, _OTHER_CONTENTS if is_of_other_memory else ZEROS)
+        self._fill = _OTHER_CONTENTS if is_of_other_memory else ZEROS
+        self._by_chance: WeakKeyDictionary[object, ByChance] = WeakKeyDictionary()
+        """By tracer, which results of its graph differ from run to run."""
+        call = replayed_call()
+        self._finds_drawn = draws_its_own_numbers(output.compiler_fn if call is None else call.backend)
         self._cheap, self._reading = _Checked(_is_cheap), _Checked(_only_reads)
         self._setting = _Checked(functools.partial(_sets_its_memory, self._trace))
         self._with_other_memory: RealValues | None = None
@@ -165,16 +169,26 @@ class RealValues:
         with ``only_if_cheap``, only if that takes about a millisecond.
         """
         reason = UNPROVEN.reason()
-        output: Any = self._trace()
-        if reason is not None or all(self._setting.passes(tracer.graph) for tracer in output.tracers):
+        if reason is not None or (only_if_cheap and not self._is_cheap(node.graph)):
             return reason
-        if only_if_cheap and not self._is_cheap(node.graph):
+        if self._is_drawn(node, reachable):
+            return "it is computed from random numbers, and Inductor draws other ones than eager"
+        output: Any = self._trace()
+        if all(self._setting.passes(tracer.graph) for tracer in output.tracers):
             return None
         try:
             is_set = self._is_set(node, reachable)
         except NoRealValue as problem:
             return f"it may depend on {_UNSET_MEMORY}; not checked: {problem}"
         return None if is_set else f"it depends on {_UNSET_MEMORY}: its contents differ from run to run"
+
+    def _is_drawn(self, node: Node, reachable: Wanted) -> bool:
+        """Return whether a value that is computed already comes from other random numbers than the program's."""
+        output: Any = self._trace()
+        found = [
+            self._by_chance[each] for each in output.tracers if each.graph is node.graph and each in self._by_chance
+        ]
+        return any(each.has_drawn and each.is_drawn(node, self.value_of(node, reachable)) for each in found)
 
     def _is_set(self, node: Node, reachable: Wanted) -> bool:
         """Return whether other contents of unset memory leave the value of ``node`` unchanged."""
@@ -225,8 +239,15 @@ class RealValues:
             graph = _TracedGraph(output, tracer, self)
             around = getattr(tracer, "parent", None)
             before = None if around is None else functools.partial(self._run_of, ref(output), ref(around))
-            runner = self._runners[tracer] = GraphRunner(graph, before=before, ran=self._ran)
+            outer = None if around is None else self._by_chance_in(output, around)
+            by_chance = ByChance(self._fill, finds_drawn=self._finds_drawn, outer=outer)
+            self._by_chance[tracer] = by_chance
+            runner = self._runners[tracer] = GraphRunner(graph, before=before, ran=by_chance.ran)
         return runner
+
+    def _by_chance_in(self, output: object, tracer: Tracer) -> ByChance:
+        self._runner_of(output, tracer)
+        return self._by_chance[tracer]
 
     def _run_of(self, output: ref[object], tracer: ref[object]) -> GraphRun:
         around: Any = tracer()
@@ -247,12 +268,6 @@ def _is_body_with_unset_memory(output: object, node: Node) -> bool:
 
 
 _OTHER_CONTENTS = Fill(200, 1)
-
-
-def _fill_unset(fill: Fill, node: Node, values: Mapping[Node, object]) -> None:
-    """Fill the memory that ``node`` has made without setting it."""
-    if makes_unset_memory(node) and is_exactly(values[node], (sys.modules["torch"].Tensor,)):
-        fill.into(values[node])
 
 
 def _are_equal(ones: list[Any], others: list[Any]) -> bool:
