@@ -73,6 +73,14 @@ class Counting(Scaler):
         return parts[1] + step  # line 2
 
 
+class Noisy(Scaler):
+    """Computes a value from random numbers."""
+
+    def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
+        y = torch.rand(2) + x[:2]
+        return y * step  # line 2
+
+
 class Ranked(Scaler):
     """Has a variable with the name that conditions use for the rank of the process."""
 
@@ -87,6 +95,7 @@ class Calls:
 
     module: type[Scaler]
     dynamic: bool | None = True
+    backend: str = "eager"
     size_at: Callable[[int], int] = lambda step: 3
     """The size of the tensor at a step."""
     lines: list[list[int]] = field(default_factory=list)
@@ -121,7 +130,7 @@ class Calls:
         host.engine.update_hooks()
         try:
             torch._dynamo.reset()
-            compiled = torch.compile(self.module(), backend="eager", dynamic=self.dynamic)
+            compiled = torch.compile(self.module(), backend=self.backend, dynamic=self.dynamic)
             for step in range(2, 8):
                 self.lines.append([])
                 on_call()
@@ -244,6 +253,20 @@ def test_the_elements_of_a_logged_tensor_are_those_of_the_call(scaler: Calls) ->
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{y}"))
     assert scaler.traced == 1
     assert [text.rpartition(" = ")[2] for text in scaler.logged[-2:]] == ["[12.0, 12.0, 12.0]", "[14.0, 14.0, 14.0]"]
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_logged_values_from_random_numbers_of_inductor_are_marked() -> None:
+    """Inductor draws other numbers than eager. The marked texts are predicted, too."""
+    noisy = Calls(Noisy, backend="inductor")
+    noisy.run(SourceBreakpoint(line=noisy.line("line 2"), log_message="{y}; {y.sum().item()}; {x}"))
+    assert noisy.traced == 1
+    assert len({text.partition(";")[0] for text in noisy.logged}) == 6
+    for text in noisy.logged:
+        drawn, total, given = text.split("; ")
+        assert drawn.endswith("] (not proven)")
+        assert total.endswith(" (not proven)")
+        assert "proven" not in given
 
 
 @pytest.mark.parametrize(("size", "limit"), [(100, 1000), (0, 40)])

@@ -41,7 +41,7 @@ from dynamo_dap.debuggee.torch_api.traced.trackers.forms import (
 from dynamo_dap.debuggee.torch_api.traced.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import Paths
-from dynamo_dap.debuggee.values.model import text_with_data
+from dynamo_dap.debuggee.values.model import NOT_PROVEN, text_with_data
 from dynamo_dap.debuggee.values.python_values import present
 from dynamo_dap.debuggee.values.tensors import little_data
 
@@ -139,20 +139,23 @@ class PredictedText:
     """None if the text is equal in every call."""
     text: str | None = None
     """The text in every call; for a small tensor the text before its elements; None for a plain value."""
+    mark: str = ""
+    """The end of the text if the value is not proven."""
 
     @classmethod
     def learnt(cls, predicted: Predicted, call: Call, in_trace: str) -> PredictedText | None:
         """Return the prediction of a text, which was ``in_trace`` in the traced ``call``; None if it is impossible."""
         value = predicted.result(call)
+        mark = NOT_PROVEN if NOT_PROVEN in in_trace else ""
         if is_exactly(value, _PLAIN):
-            return cls(predicted) if _text(value) == in_trace else None
+            return cls(predicted, mark=mark) if f"{_text(value)}{mark}" == in_trace else None
         if not is_tensor(value):
             return None
         data = little_data(value)
-        shown = f"{_BEFORE_DATA}{data}"
+        shown = f"{_BEFORE_DATA}{data}{mark}"
         metadata = in_trace.removesuffix(shown).replace(f"{shown},", "")
         if data is not None and in_trace == text_with_data(metadata, shown.lstrip()):
-            return cls(predicted, metadata) if value.dim() == 0 or predicted.is_traced_tensor else None
+            return cls(predicted, metadata, mark) if value.dim() == 0 or predicted.is_traced_tensor else None
         # Type, sizes and device of a traced tensor have the same text in every call: a varying size is a symbol.
         return cls(None, in_trace) if predicted.is_traced_tensor and _BEFORE_DATA not in in_trace else None
 
@@ -166,14 +169,14 @@ class PredictedText:
         if self.predicted is None:
             return self.text or ""
         if self.text is None:
-            return _text(self.predicted.value(call))
+            return f"{_text(self.predicted.value(call))}{self.mark}"
         try:
             data = little_data(self.predicted.result(call))
         except Exception as problem:
             raise NotPredictable from problem
         if data is None:
             raise NotPredictable
-        return text_with_data(self.text, f"= {data}")
+        return text_with_data(self.text, f"= {data}{self.mark}")
 
 
 _BEFORE_DATA = " = "

@@ -8,7 +8,7 @@ listed.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
@@ -72,9 +72,6 @@ class GraphModule(Protocol):
 
     graph: Graph
     meta: dict[str, Any]
-
-    def named_children(self) -> Iterable[tuple[str, object]]:
-        """Return the modules and bodies that it calls, by name."""
 
     def recompile(self) -> object:
         """Write the code of ``forward`` again."""

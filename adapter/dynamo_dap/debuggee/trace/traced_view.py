@@ -39,6 +39,7 @@ from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.sizes_view import ChildrenOfTensor, sizes_of, sizes_of_unused
 from dynamo_dap.debuggee.trace.watched_parts import watched_part
 from dynamo_dap.debuggee.values.model import (
+    NOT_PROVEN,
     Children,
     EvaluationError,
     Fixed,
@@ -200,7 +201,7 @@ class TracedView(View):
 
 def proven(text: str, reason: str | None) -> str:
     """Mark the text of a value if there is a ``reason`` why it is not proven; see ``TracedFrame.why_not_proven``."""
-    return text if reason is None else f"{text} (not proven)"
+    return text if reason is None else f"{text}{NOT_PROVEN}"
 
 
 def _real(value: Callable[[], object]) -> Value:

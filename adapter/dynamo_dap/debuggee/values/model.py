@@ -76,6 +76,8 @@ class Location:
 
 
 _REQUIRES_GRAD = " requires_grad"
+NOT_PROVEN = " (not proven)"
+"""The end of the text of a value that the program's call may not have."""
 
 
 def text_with_data(text: str, data: str) -> str:

@@ -356,8 +356,8 @@ def _filled_module(module: GraphModule, fill: Fill) -> tuple[GraphModule, dict[N
         if makes_unset_memory(node):
             set_memory_of(made, fill)
     filled = torch.fx.GraphModule(module, copy)
-    for name, each in module.named_children():
+    modules: Any = module
+    for name, each in modules.named_children():
         if makes_unset_memory_inside(each):
-            body: Any = each
-            setattr(filled, name, _filled_module(body, fill)[0])
+            setattr(filled, name, _filled_module(each, fill)[0])
     return filled, copies
