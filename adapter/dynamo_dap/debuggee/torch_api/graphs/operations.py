@@ -39,13 +39,13 @@ def makes_unset_memory(node: Node) -> bool:
     """Return whether a node makes a tensor whose elements it does not set: ``torch.empty``, ``torch.Tensor(2, 3)``."""
     if node.op not in ("call_function", "call_method") or "out" in node.kwargs:
         return False
-    operator = getattr(node.target, "overloadpacket", node.target)
+    torch, target = sys.modules["torch"], node.target
+    if isinstance(target, type):
+        is_class = any(target is each for each in (torch.Tensor, *torch._tensor_classes))
+        return is_class and bool(node.args) and all(map(_is_size, node.args))
+    operator = target.overloadpacket if isinstance(target, torch._ops.OpOverload) else target
     name = operator if isinstance(operator, str) else getattr(operator, "__name__", None)
-    if name in _MAKERS_OF_UNSET_MEMORY:
-        return True
-    torch = sys.modules["torch"]
-    is_class = operator is torch.Tensor or (isinstance(operator, type) and operator in torch._tensor_classes)
-    return is_class and bool(node.args) and all(map(_is_size, node.args))
+    return type(name) is str and name in _MAKERS_OF_UNSET_MEMORY
 
 
 def makes_unset_memory_inside(module: object) -> bool:
