@@ -52,6 +52,7 @@ test("values at the ends of lines show small data completely, and larger data no
     expect(briefValue("Tensor f32[] cpu = 0.4327")).toBe("0.4327");
     expect(briefValue("Parameter f32[2] cpu = [0.5, 1.0], requires_grad")).toBe("f32[2] = [0.5, 1.0]");
     expect(briefValue("Tensor f32[2] cpu = [0.5, 1.0]")).toBe("f32[2] = [0.5, 1.0]");
+    expect(briefValue("Tensor f32[] cpu = 0.4327 (not proven), requires_grad")).toBe("0.4327 (not proven)");
     expect(briefValue("Tensor f32[3, 4] cpu requires_grad")).toBe("f32[3, 4]");
     expect(briefValue("Tensor f32[4, 15] cpu 0…1, requires_grad")).toBe("f32[4, 15] 0…1");
     expect(briefValue("Tensor f32[40] cpu -0.5…2, 3 NaN")).toBe("f32[40] -0.5…2, 3 NaN");

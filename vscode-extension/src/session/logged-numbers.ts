@@ -5,8 +5,8 @@ const ALONE = new RegExp(`^(${NUMBER})$`);
 const OF_TENSOR = new RegExp(`^tensor\\((${NUMBER})[,)]`);
 /** "Tensor f32[] cpu = 0.5" */
 const AFTER_METADATA = new RegExp(` = (${NUMBER})$`);
-/** The text after a tensor's data. */
-const AFTER_DATA = /,? requires_grad(?= \(not proven\)$|$)| \(not proven\)$/g;
+/** The texts after a tensor's data, in either order. */
+const AFTER_DATA = /,? requires_grad(?=(?: \(not proven\))?$)| \(not proven\)(?=(?:, requires_grad)?$)/g;
 /** "s0 (3 in this call)" */
 const OF_SYMBOL = new RegExp(`\\((${NUMBER}) in this call\\)$`);
 const MOST = 16;
