@@ -34,9 +34,10 @@ def measure(turns: int) -> dict[str, dict[str, list[list[float]]]]:
     with TurnTakers(PROGRAM) as takers:
         programs = {"plain": takers.start_plainly()}
         kinds = {"nothing armed": (), "nan": ("nan",), "mismatch": ("mismatch",)}
-        debugged = {name: DebuggedProgram(PROGRAM, [takers.port], filters=kinds[name], mode="both") for name in kinds}
-        for name, program in debugged.items():
-            programs[name] = takers.start(program)
+        debugged: dict[str, DebuggedProgram] = {}
+        for name, filters in kinds.items():  # one after the other: the next connection is that of the last program
+            debugged[name] = DebuggedProgram(PROGRAM, [takers.port], filters=filters, mode="both")
+            programs[name] = takers.start(debugged[name])
         taken: dict[str, dict[str, list[list[float]]]] = {
             kind: {name: [] for name in programs} for kind in ("calls", "training")
         }
