@@ -369,7 +369,7 @@ def _cached(
         stopped.append(time.perf_counter())
         look(stop)
 
-    host: Any = ScriptedHost(stop_here, mode="both")
+    host: Any = ScriptedHost(stop_here, mode="both", just_my_code=False)  # the models are in installed packages
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)
     host.engine = RunTimeEngine(host, None, tracing.cached_calls)
