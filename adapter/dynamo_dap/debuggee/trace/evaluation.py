@@ -189,7 +189,11 @@ class _Evaluation:
             return replace(shown, text=proven(shown.text, self._converter.why_not_proven))
 
         def tensor() -> Any:
-            return self.tensor(text)
+            computed = _Evaluation(self._frame, self._scratch, self._console)  # an error if it changes the trace
+            try:
+                return computed.tensor(text)
+            finally:
+                self._converter = computed._converter
 
         with_number = self._with_number(shown.text, result, tensor)
         is_printed = context == "repl" and with_number == shown.text and is_repeatable(text)
@@ -202,7 +206,6 @@ class _Evaluation:
 
     def tensor(self, text: str) -> Any:
         """Return the tensor that the expression ``text`` gives in this call; raises as ``evaluate_to_tensor``."""
-        self._converter = Converter(self._view)
         return self.compute(parse(text, statements_allowed=False), finish=_with_data)
 
     def _printed(self, text: str, tensor: Callable[[], Any]) -> str | None:
