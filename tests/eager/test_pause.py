@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.client import Fixture, Session
 
 
@@ -47,3 +49,13 @@ def test_a_pause_below_a_library_is_stepped_on_from(session: Session, tmp_path: 
     session.next()
     session.next()
     assert session.run_to_end() == 0
+
+
+@pytest.mark.parametrize("just_my_code", [True, False])
+def test_a_pause_before_the_program_begins_stops_in_the_program(session: Session, just_my_code: bool) -> None:
+    """The debugger's own code runs first, and starts the program."""
+    with session.launching("endings/runs_on", justMyCode=just_my_code):
+        session.client.pause(session.client.threads()[0].id)
+    stop = session.wait_for_stop("pause")
+    assert (stop.frame.name, stop.frame.line) == ("<module>", 1)
+    assert len(stop.frames) == 1

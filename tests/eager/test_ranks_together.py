@@ -95,6 +95,34 @@ def wait_for_end(family: Family) -> None:
     assert all(f"{rank}: {RESULT}\n" in printed for rank in range(2)), printed
 
 
+LOOP = """import os
+import time
+
+while not os.path.exists("go"):
+    time.sleep(0.05)  #@turn
+"""
+
+
+def test_a_rank_that_begins_while_another_is_held_pauses_in_its_program(family: Family, tmp_path: Path) -> None:
+    program = Fixture(tmp_path / "loop.py")
+    program.path.write_text(LOOP)
+    args = ["--standalone", "--nproc-per-node=2", str(program.path)]
+    what: dict[str, Any] = {"module": "torch.distributed.run", "python": [sys.executable], "args": args}
+    with family.parent.configuring("launch", {**what, "stopRanks": "together", "cwd": str(tmp_path)}):
+        pass
+    with family.child() as first:
+        first.set_breakpoints(program, "turn")
+    first.wait_for_stop(at="turn")
+    with family.child() as second:
+        pass
+    stop = second.wait_for_stop("pause")
+    assert (stop.frame.path, stop.frame.line > 0) == (program.path, True)
+    (tmp_path / "go").touch()
+    first.set_breakpoints(program)
+    first.resume()
+    assert family.parent.wait_for_exit() == 0
+
+
 def test_ranks_stop_step_and_continue_together(family: Family) -> None:
     ranks = first, second = launch(family, first="")
     wait_for_all(ranks, "first")

@@ -48,5 +48,5 @@ function reason(result: TestResult): string {
     const lines = message.replace(/\u001b\[[0-9;]*m/g, "").split("\n").map((line) => line.trim()).filter(Boolean);
     const dialog = result.attachments.find((each) => each.name === OPEN_DIALOG)?.body?.toString();
     const open = dialog === undefined ? "" : ` (open dialog: ${dialog.replace(/\s+/g, " ").slice(0, 200)})`;
-    return lines.slice(0, 3).join(" ").slice(0, 200) + open;
+    return lines.slice(0, 10).join(" ").slice(0, 300) + open;
 }

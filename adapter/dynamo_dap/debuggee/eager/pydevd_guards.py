@@ -12,6 +12,7 @@ import contextlib
 import functools
 import importlib
 import json
+import os
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import extra_names
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
+from dynamo_dap.debuggee.agent.user_code import is_user_file, normalized_path
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, checking_files_once, line_table
 from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
 from dynamo_dap.debuggee.eager.pydevd_requests import Raised, refuse
@@ -34,6 +36,12 @@ from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
+_OWN_PACKAGE = __name__.partition(".")[0]
+_LAUNCH = normalized_path(os.path.join(os.path.dirname(os.path.dirname(__file__)), "launch"))
+_PRECEDES_PROGRAM = os.path.join(_LAUNCH, "starting", "")
+"""The folder of the code that starts the debuggers and the program."""
+_RUNS_PROGRAM = os.path.join(_LAUNCH, "runs", "program.py"), "run"
+"""The function that calls the program, by file and name."""
 _LEAVING_SECONDS = 1.0
 
 _installed_for: Callable[[], float] | None = None
@@ -174,10 +182,10 @@ def _is_stopped(thread: threading.Thread) -> bool:
 
 
 def _guard_pauses() -> None:
-    """Make threads pause only in frames that debugpy shows.
+    """Make threads pause only in the program, in frames that debugpy shows, and at a line.
 
     Otherwise a thread that waited in C code, called by a library, would pause in the library, and the next step would
-    never end.
+    never end. A rank that is asked to pause before its program begins would pause in the debugger.
     """
     debugger = sys.modules["pydevd"].PyDB
     wait, pausing = debugger.do_wait_suspend, _module("pydevd_comm_constants").CMD_THREAD_SUSPEND
@@ -186,17 +194,38 @@ def _guard_pauses() -> None:
     def do_wait_suspend(
         self: Any, thread: object, frame: FrameType, event: object, *rest: object, **options: object
     ) -> object:
-        if (
-            event == "return"
-            and getattr(thread, "stop_reason", None) == pausing
-            and self.get_use_libraries_filter()
-            and not self.in_project_scope(frame)
-            and any(self.in_project_scope(caller) for caller in walk(frame.f_back))
+        if getattr(thread, "stop_reason", None) == pausing and (
+            _is_run_by_debugger(frame)
+            or not frame.f_lineno  # a module begins at line 0, from Python 3.11 on
+            or (event == "return" and _hides_library(self, frame))
         ):
             return None  # debugpy tries again at the next event
         return wait(self, thread, frame, event, *rest, **options)
 
     debugger.do_wait_suspend = do_wait_suspend
+
+
+def _hides_library(pydb: Any, frame: FrameType) -> bool:
+    """Return whether debugpy shows a caller of ``frame``, but not ``frame``, which is in a library."""
+    return bool(
+        pydb.get_use_libraries_filter()
+        and not pydb.in_project_scope(frame)
+        and any(pydb.in_project_scope(caller) for caller in walk(frame.f_back))
+    )
+
+
+def _is_run_by_debugger(frame: FrameType) -> bool:
+    """Return whether ``frame`` is the debugger's own code, or a library that this code calls."""
+    for one in walk(frame):
+        path = normalized_path(one.f_code.co_filename)
+        module = one.f_globals.get("__name__")
+        if path == "<string>" and type(module) is str and module.startswith(f"{_OWN_PACKAGE}."):
+            return True  # a method that the standard library made for a class of the debugger
+        if is_user_file(path) or (path, one.f_code.co_name) == _RUNS_PROGRAM:
+            return False
+        if path.startswith(_PRECEDES_PROGRAM):
+            return True
+    return False
 
 
 def _read_files_once() -> None:
