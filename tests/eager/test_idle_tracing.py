@@ -1,4 +1,4 @@
-"""The program's main thread is traced only while debugpy needs it, such as for a breakpoint."""
+"""The main thread of a program or child process is traced only while debugpy needs it, such as for a breakpoint."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.client import Fixture, Session
+from tests.conftest import NewSession
+from tests.eager.test_child_processes import Family
 
 PROGRAM = Fixture("eager/untraced")
 
@@ -139,3 +141,80 @@ for size in 2, 3:
         session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == "2 None False\n3 None False\n"
+
+
+WAYS = """
+import multiprocessing, os, subprocess, sys, time
+
+def turn(number):
+    return number + 1  #@turn
+
+def work(file, problem=None):
+    print("traced by", sys.gettrace(), flush=True)
+    number = 0
+    while os.path.exists(file):
+        number = turn(number)
+        time.sleep(0.01)
+    if problem is not None:
+        raise ValueError(problem)  #@raises
+
+if __name__ == "__main__":
+    way, *arguments = sys.argv[1:]
+    if way == "work":
+        work(*arguments)
+    elif way == "command":
+        subprocess.run([sys.executable, __file__, "work", *arguments])
+    elif way == "by_hand":
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+        else:
+            work(*arguments)
+    else:
+        process = multiprocessing.get_context(way).Process(target=work, args=arguments)
+        process.start()
+        process.join()
+"""
+
+
+@pytest.fixture
+def family(new_session: NewSession) -> Family:
+    return Family(new_session)
+
+
+def launch_child(family: Family, folder: Path, way: str, *arguments: str) -> tuple[Session, Fixture, Path]:
+    """Start a child that runs while a file exists; return its session, the program and the file."""
+    program, file = Fixture(folder / "program.py"), folder / "continues"
+    program.path.write_text(WAYS)
+    file.touch()
+    with family.parent.launching(program, args=[way, str(file), *arguments]):
+        pass
+    with family.child() as child:
+        child.request("setExceptionBreakpoints", {"filters": ["uncaught"]})
+    return child, program, file
+
+
+@pytest.mark.parametrize("way", ["command", "spawn", "forkserver", "fork", "by_hand"])
+def test_a_child_is_traced_from_its_first_breakpoint_on(family: Family, tmp_path: Path, way: str) -> None:
+    child, program, file = launch_child(family, tmp_path, way)
+    family.parent.wait_for_output("traced by None")
+    child.set_breakpoints(program, "turn")
+    stop = child.wait_for_stop("breakpoint", at="turn")
+    assert "work" in [frame.name for frame in stop.frames]
+    child.set_breakpoints(program)
+    file.unlink()
+    child.resume()
+    assert family.parent.wait_for_exit() == 0
+
+
+@pytest.mark.parametrize("way", ["command", "by_hand"])
+def test_an_untraced_child_stops_for_the_exception_that_ends_it(family: Family, tmp_path: Path, way: str) -> None:
+    child, _, file = launch_child(family, tmp_path, way, "no more")
+    child.expects_program_traceback = family.parent.expects_program_traceback = True
+    family.parent.wait_for_output("traced by None")
+    file.unlink()
+    stop = child.wait_for_stop("exception", at="raises")
+    assert stop.frame["Locals"]["problem"].text == "'no more'"
+    child.resume()
+    assert family.parent.wait_for_exit() == 0
+    assert "ValueError: no more" in family.parent.output("stderr")

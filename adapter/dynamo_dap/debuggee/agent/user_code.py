@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 import sysconfig
+import types
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -25,6 +26,10 @@ def normalized_path(path: str) -> str:
         return os.path.normcase(os.path.realpath(path))
     except ValueError:  # a null character, which no file's name has
         return path
+
+
+_LAUNCH = normalized_path(os.path.join(_OWN_PACKAGE, "debuggee", "launch"))
+_STARTING, _CALLING = os.path.join(_LAUNCH, "starting", ""), os.path.join(_LAUNCH, "runs", "program.py")
 
 
 @functools.lru_cache(maxsize=1)
@@ -77,6 +82,16 @@ def replaces_builtin(path: str) -> bool:
 def is_debugger_file(path: str) -> bool:
     """Return whether ``path`` is a file of the debugger."""
     return normalized_path(path).startswith(_OWN_PACKAGE + os.sep)
+
+
+def starts_program(code: types.CodeType) -> bool:
+    """Return whether ``code`` starts the program or its debuggers, in a launched process or a child process."""
+    return normalized_path(code.co_filename).startswith(_STARTING)
+
+
+def calls_program(code: types.CodeType) -> bool:
+    """Return whether ``code`` is the function that calls the program's own code, in such a process."""
+    return code.co_name == "run" and normalized_path(code.co_filename) == _CALLING
 
 
 def is_torch_file(path: str) -> bool:

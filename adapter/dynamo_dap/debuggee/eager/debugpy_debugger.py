@@ -139,6 +139,12 @@ class DebugpyDebugger:
             pydevd_notes.note_code_from_here()
             self._tracing.begin_program()
 
+    def trace_child(self) -> None:
+        """Trace the calling main thread of a child process only while debugpy needs it."""
+        if self.is_active:
+            self._tracing.pause()
+            self._tracing.begin_program()
+
     def wait_until_configured(self) -> None:
         """Block until its client has set its breakpoints or disconnected."""
         if self.is_active:

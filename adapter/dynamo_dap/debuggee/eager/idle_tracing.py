@@ -41,7 +41,7 @@ _BREAKPOINTS = {"setBreakpoints", "setDataBreakpoints", "setFunctionBreakpoints"
 
 
 class IdleTracing:
-    """Decides whether the main thread is traced. After an attach it always is."""
+    """Decides whether the main thread is traced. After an attach to a running program it always is."""
 
     def __init__(self) -> None:
         self._function: TraceFunction | None = None
@@ -52,6 +52,8 @@ class IdleTracing:
 
     def pause(self) -> None:
         """Leave the calling main thread untraced until ``begin_program``."""
+        if self._is_idle or self._restore is not None:
+            return
         traced_by: Any = sys.gettrace()
         self._function = None if pydevd_internals.uses_monitoring() else traced_by
         self._restore = own_tracers.suspend_tracing()

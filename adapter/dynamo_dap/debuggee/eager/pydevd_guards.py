@@ -12,7 +12,6 @@ import contextlib
 import functools
 import importlib
 import json
-import os
 import sys
 import threading
 import time
@@ -27,7 +26,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import extra_names
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
-from dynamo_dap.debuggee.agent.user_code import is_user_file, normalized_path
+from dynamo_dap.debuggee.agent.user_code import calls_program, is_user_file, starts_program
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, checking_files_once, line_table
 from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
 from dynamo_dap.debuggee.eager.pydevd_requests import Raised, refuse
@@ -37,11 +36,6 @@ from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
 _OWN_PACKAGE = __name__.partition(".")[0]
-_LAUNCH = normalized_path(os.path.join(os.path.dirname(os.path.dirname(__file__)), "launch"))
-_PRECEDES_PROGRAM = os.path.join(_LAUNCH, "starting", "")
-"""The folder of the code that starts the debuggers and the program."""
-_RUNS_PROGRAM = os.path.join(_LAUNCH, "runs", "program.py"), "run"
-"""The function that calls the program, by file and name."""
 _LEAVING_SECONDS = 1.0
 
 _installed_for: Callable[[], float] | None = None
@@ -217,13 +211,13 @@ def _hides_library(pydb: Any, frame: FrameType) -> bool:
 def _is_run_by_debugger(frame: FrameType) -> bool:
     """Return whether ``frame`` is the debugger's own code, or a library that this code calls."""
     for one in walk(frame):
-        path = normalized_path(one.f_code.co_filename)
+        path = one.f_code.co_filename
         module = one.f_globals.get("__name__")
         if path == "<string>" and type(module) is str and module.startswith(f"{_OWN_PACKAGE}."):
             return True  # a method that the standard library made for a class of the debugger
-        if is_user_file(path) or (path, one.f_code.co_name) == _RUNS_PROGRAM:
+        if is_user_file(path) or calls_program(one.f_code):
             return False
-        if path.startswith(_PRECEDES_PROGRAM):
+        if starts_program(one.f_code):
             return True
     return False
 
