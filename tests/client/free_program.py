@@ -37,8 +37,9 @@ class FreeProgram:
         environment: Mapping[str, str] | None = None,
         python: Sequence[str] | None = None,
         launcher: Sequence[str] | None = None,
+        folder: Path | None = None,
     ) -> None:
-        """Start the program, with ``python`` if another command must start Python.
+        """Start the program, in ``folder``, with ``python`` if another command must start Python.
 
         ``launcher`` is a command that runs the program; it gets the program and its arguments.
         """
@@ -52,6 +53,7 @@ class FreeProgram:
             text=True,
             env={**(os.environ if environment is None else environment), processes.MARK: self._mark},
             start_new_session=True,
+            cwd=folder,
         )
         self._lines: list[str] = []
         self._arrived = threading.Condition()

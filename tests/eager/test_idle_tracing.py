@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.client import Fixture, Session
+from tests.client.free_program import FreeProgram
 from tests.conftest import NewSession
-from tests.eager.test_child_processes import Family
+from tests.eager.test_child_processes import DEADLINE, Family
 
 PROGRAM = Fixture("eager/untraced")
 
@@ -218,3 +219,68 @@ def test_an_untraced_child_stops_for_the_exception_that_ends_it(family: Family, 
     child.resume()
     assert family.parent.wait_for_exit() == 0
     assert "ValueError: no more" in family.parent.output("stderr")
+
+
+LISTENS = """
+import os, sys, time
+import dynamo_dap
+
+print("listening on %s:%s" % dynamo_dap.listen(0, access_token="token"))
+file, how = sys.argv[1:]
+if how == "waits":
+    dynamo_dap.wait_for_client()
+
+def turn(number):
+    return number + 1  #@turn
+
+number = 0
+while os.path.exists(file):
+    number = turn(number)
+    if os.path.exists("attached") and sys.gettrace() is None:
+        os.remove("attached")
+        print("untraced")
+    time.sleep(0.01)
+raise ValueError("no more")  #@raises
+"""
+
+
+@pytest.fixture
+def listening(tmp_path: Path) -> Iterator[Callable[[str], FreeProgram]]:
+    """Starts a program that runs while a file exists. Ends it after the test."""
+    started: list[FreeProgram] = []
+
+    def start(how: str) -> FreeProgram:
+        (tmp_path / "program.py").write_text(LISTENS)
+        (tmp_path / "continues").touch()
+        started.append(FreeProgram(tmp_path / "program.py", "continues", how, folder=tmp_path))
+        return started[-1]
+
+    yield start
+    for program in started:
+        program.process.kill()
+        program.process.wait()
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+@pytest.mark.parametrize("how", ["waits", "runs"])
+def test_an_attached_program_is_traced_from_its_first_breakpoint_on(
+    session: Session, tmp_path: Path, listening: Callable[[str], FreeProgram], how: str, is_traced: bool
+) -> None:
+    """Traced or not, it stops for the exception that ends it."""
+    fixture, program = Fixture(tmp_path / "program.py"), listening(how)
+    host, port = program.address()
+    with session.configuring("attach", {"connect": {"host": host, "port": port}, "accessToken": "token"}):
+        session.request("setExceptionBreakpoints", {"filters": ["uncaught"]})
+    (tmp_path / "attached").touch()
+    program.wait_for_line("untraced")
+    if is_traced:
+        session.set_breakpoints(fixture, "turn")
+        session.wait_for_stop("breakpoint", at="turn")
+        session.set_breakpoints(fixture)
+        session.resume()
+    (tmp_path / "continues").unlink()
+    stop = session.wait_for_stop("exception", at="raises")
+    assert "ValueError" in str(stop.body)
+    session.resume()
+    assert program.process.wait(DEADLINE) == 1
+    assert program.lines[-1] == "ValueError: no more"

@@ -284,9 +284,6 @@ class EagerDebugger(Protocol):
     def wait_until_configured(self) -> None:
         """Block until its client has set its breakpoints or disconnected."""
 
-    def trace_child(self) -> None:
-        """Trace the calling thread of a child process only when needed; ``report_uncaught`` gets what ends it."""
-
     def report_uncaught(self, error: BaseException) -> None:
         """Report that ``error`` is about to end the program."""
 
@@ -350,9 +347,6 @@ class NoEagerDebugger:
 
     def wait_until_configured(self) -> None:
         """Return at once."""
-
-    def trace_child(self) -> None:
-        """Do nothing."""
 
     def report_uncaught(self, error: BaseException) -> None:
         """Do nothing: no debugger is here to report to."""

@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.eager import (
     pydevd_notes,
     pydevd_passing,
     pydevd_variables,
+    uncaught,
 )
 from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing, Imports
 from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
@@ -69,6 +70,7 @@ class DebugpyDebugger:
         pydevd_internals.connect(host.strip("[]"), int(port), token, own_package=_OWN_PACKAGE, greet=greet)
         pydevd_memory.forget_earlier_sessions()
         self._install_hooks()
+        uncaught.call_for_uncaught(self._report_if_untraced)
 
     def adopt(self) -> None:
         """Use a debugpy that debugs this process already.
@@ -81,6 +83,10 @@ class DebugpyDebugger:
             raise pydevd_internals.DebugpyMissing("debugpy has stopped debugging this process")
         pydevd_internals.adopt(_OWN_PACKAGE)
         self._install_hooks()
+
+    def _report_if_untraced(self, error: BaseException) -> None:
+        if self._tracing.is_idle:
+            self.report_uncaught(error)
 
     def _load(self) -> None:
         pydevd_internals.load()
@@ -139,16 +145,11 @@ class DebugpyDebugger:
             pydevd_notes.note_code_from_here()
             self._tracing.begin_program()
 
-    def trace_child(self) -> None:
-        """Trace the calling main thread of a child process only while debugpy needs it."""
-        if self.is_active:
-            self._tracing.pause()
-            self._tracing.begin_program()
-
     def wait_until_configured(self) -> None:
         """Block until its client has set its breakpoints or disconnected."""
         if self.is_active:
             pydevd_internals.wait_until_configured(lambda: not self.is_active)
+            self._tracing.rest()
 
     def close(self) -> None:
         """Detach from the program at the end of the session. Runs on any thread; may be called again."""

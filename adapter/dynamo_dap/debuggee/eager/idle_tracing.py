@@ -2,7 +2,7 @@
 
 With ``sys.settrace``, each call and line of a traced thread is slower, even without breakpoints. The requests to
 debugpy show when it needs to trace the main thread: for a breakpoint, an exception filter, a step, a pause. Uncaught
-exceptions are reported to debugpy without tracing. debugpy traces other threads from their start.
+exceptions are reported to debugpy without tracing (``uncaught``). debugpy traces other threads from their start.
 
 ``IdleTracing`` lives for one session. It runs on debugpy's own threads, and on the main thread when the agent passes on
 a step. The main thread's tracing is always changed on the main thread itself.
@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.agent.engine import UNCAUGHT
 from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_below
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.eager import own_tracers, pydevd_internals, pydevd_passing
+from dynamo_dap.debuggee.eager import own_tracers, pydevd_internals, pydevd_passing, uncaught
 from dynamo_dap.debuggee.torch_api.code_objects.generated_names import GeneratedNames
 from dynamo_dap.debuggee.torch_api.compiles.compiling import BackendWatcher, CompileWatcher
 from dynamo_dap.debuggee.torch_api.compiles.program_code import ProgramCodeWatcher
@@ -41,19 +41,18 @@ _BREAKPOINTS = {"setBreakpoints", "setDataBreakpoints", "setFunctionBreakpoints"
 
 
 class IdleTracing:
-    """Decides whether the main thread is traced. After an attach to a running program it always is."""
+    """Decides whether the main thread is traced."""
 
     def __init__(self) -> None:
         self._function: TraceFunction | None = None
         self._restore: Callable[[], None] | None = None
         self._is_wanted = False
-        self._is_idle = False
+        self.is_idle = False
+        """Whether the main thread is untraced until debugpy needs it."""
         self._suspensions = 0
 
     def pause(self) -> None:
         """Leave the calling main thread untraced until ``begin_program``."""
-        if self._is_idle or self._restore is not None:
-            return
         traced_by: Any = sys.gettrace()
         self._function = None if pydevd_internals.uses_monitoring() else traced_by
         self._restore = own_tracers.suspend_tracing()
@@ -66,15 +65,32 @@ class IdleTracing:
         if self._function is None:
             restore()
             return
-        self._is_idle = True
-        # Ask debugpy itself, too: requests during its start have not passed through ``on_request``.
-        if self._is_wanted or pydevd_internals.may_stop_this_thread():
+        self.is_idle = True
+        if self._may_be_needed():
             self.want()
 
+    def rest(self) -> None:
+        """Stop tracing the calling main thread, which debugpy has begun to trace, until debugpy needs it."""
+        traced_by: Any = sys.gettrace()
+        if self.is_idle or not _is_main_thread() or not own_tracers.is_tracer_of_debugpy(traced_by):
+            return
+        if not self._may_be_needed() and uncaught.is_noticed():
+            own_tracers.suspend_tracing()
+            self._function = traced_by
+            self.is_idle = True
+            if self._may_be_needed():  # since the check above
+                self.want()
+
+    def _may_be_needed(self) -> bool:
+        # Ask debugpy itself, too: requests during its start have not passed through ``on_request``.
+        return self._is_wanted or pydevd_internals.may_stop_this_thread()
+
     def on_request(self, command: str, arguments: dict[str, object]) -> None:
-        """Start tracing if a request to debugpy needs it. Runs on any thread."""
+        """Start tracing if a request to debugpy needs it. Runs on debugpy's reader thread."""
         if _needs_tracing(command, arguments):
             self.want()
+        elif command == "configurationDone":
+            call_on_main_thread(self.rest)
 
     def want(self) -> None:
         """Trace the main thread from now on. Runs on any thread."""
@@ -83,13 +99,13 @@ class IdleTracing:
             self._trace()
         elif not self._is_wanted:
             self._is_wanted = True
-            if self._is_idle:
+            if self.is_idle:
                 self._is_wanted = call_on_main_thread(self._trace)
 
     def suspend(self) -> Callable[[], None] | None:
         """Stop tracing the calling thread; return a function that resumes the tracing, or None if nothing changed."""
         restore = own_tracers.suspend_tracing()
-        if not self._is_idle or not _is_main_thread():
+        if not self.is_idle or not _is_main_thread():
             return restore
         self._suspensions += 1
 
@@ -103,8 +119,8 @@ class IdleTracing:
         return resume
 
     def _trace(self) -> None:
-        if self._is_idle and not self._suspensions and self._function is not None:
-            self._is_idle = False
+        if self.is_idle and not self._suspensions and self._function is not None:
+            self.is_idle = False
             if pydevd_internals.debugger() is not None:
                 trace_below(self._function, pydevd_internals.set_trace)
 

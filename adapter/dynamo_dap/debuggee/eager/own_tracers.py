@@ -130,9 +130,17 @@ def _restore(caller: types.FrameType) -> None:
 
 def is_own_tracer(function: object) -> bool:
     """Return whether a thread's trace function belongs to debugpy or the agent."""
+    return is_tracer_of_debugpy(function) or any(name.startswith("dynamo_dap.") for name in _modules_of(function))
+
+
+def is_tracer_of_debugpy(function: object) -> bool:
+    """Return whether a thread's trace function belongs to debugpy."""
+    return any(name.startswith(("_pydevd", "pydevd")) for name in _modules_of(function))
+
+
+def _modules_of(function: object) -> tuple[str, str]:
     owner = getattr(function, "__self__", function)
-    modules = (getattr(function, "__module__", None), type(owner).__module__)
-    return any(str(module).startswith(("_pydevd", "pydevd", "dynamo_dap.")) for module in modules)
+    return str(getattr(function, "__module__", None)), type(owner).__module__
 
 
 def may_trace_this_thread() -> bool:

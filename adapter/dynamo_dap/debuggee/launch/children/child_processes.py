@@ -24,10 +24,8 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
-from dynamo_dap.debuggee.agent.user_code import calls_program
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.launch.children.child_command import Argument, debugged_command, is_for_program
 from dynamo_dap.debuggee.launch.children.listening import listen_privately
@@ -145,9 +143,6 @@ def _after_fork(agent: Agent) -> None:
     try:
         be_spawned_as(rank_of_spawned(sys._getframe()))
         offer_session(lambda: agent, choice.invitation_file)
-        if any(calls_program(one.f_code) for one in walk(sys._getframe())):
-            # Otherwise debugpy notices only in a traced program that an exception ends it.
-            agent.eager_debugger.trace_child()
     except Exception:  # noqa: BLE001  (whatever it is, the child must run)
         log_exception("offering a forked process")
 

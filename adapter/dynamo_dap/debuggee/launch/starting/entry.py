@@ -86,9 +86,9 @@ def offer_worker(invitation: str) -> None:
     try:
         if "dynamo_dap" not in sys.modules:
             _import_own_package()
-        from dynamo_dap.debuggee.launch.starting.launch import join_as_worker
+        from dynamo_dap.debuggee.launch.starting.launch import join
 
-        join_as_worker(invitation)
+        join(invitation)
     except Exception as error:  # noqa: BLE001  (whatever it is, the worker must run)
         _report_undebugged(invitation, str(error))
 

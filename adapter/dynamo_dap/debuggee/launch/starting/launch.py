@@ -339,12 +339,6 @@ def join(invitation: str) -> bool:
     return False
 
 
-def join_as_worker(invitation: str) -> None:
-    """Request a session for this process, which multiprocessing's fork server has made."""
-    if join(invitation):
-        process_agent().eager_debugger.trace_child()
-
-
 def run_child(arguments: list[str]) -> None:
     """Run the program of a child process. ``arguments`` are the invitation, then Python's own arguments."""
     invitation, kind, *rest = arguments
@@ -367,6 +361,6 @@ def _run_as_child(program: Program, *, is_debugged: bool) -> None:
         debugger = process_agent().eager_debugger
         if isinstance(debugger, DebugpyDebugger):
             while_torch_is_imported(debugger.torch_is_imported)
-        run(program, before=lambda filename: debugger.trace_child(), on_end=_report_uncaught)
+        run(program, before=lambda filename: None, on_end=_report_uncaught)
     else:
         run(program, before=lambda filename: None)
