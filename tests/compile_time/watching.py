@@ -125,7 +125,7 @@ class TensorLooker:
                 for part in parts:
                     try:
                         tensor = evaluate_to_tensor(frame, expression, lambda text: None, {})
-                        self.seen[f"{part} of {expression}"] = part_of_tensor(tensor, TensorArguments(part)).text
+                        self.seen[f"{part} of {expression}"] = part_of_tensor(tensor.data, TensorArguments(part)).text
                     except Exception as problem:  # noqa: BLE001  (most expressions are not tensors)
                         self.seen[f"{part} of {expression}"] = f"{type(problem).__name__}: {problem}"
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dynamo_dap.protocol.requests.contract import TENSOR
 from tests.client.environments import alone
 from tests.client.fixtures import Fixture
-from tests.client.session import Session
+from tests.client.session import Frame, Session, Tree
 
 PROGRAM = """
 import torch
@@ -69,6 +71,13 @@ for number in range(4):
 """
 
 
+def page(session: Session, of: Tree | Frame, **arguments: str) -> dict[str, Any]:
+    """Return what the tensor viewer asks for: of a row, or of an expression in a frame."""
+    is_row = isinstance(of, Tree)
+    where = {"variablesReference": of.variable.variables_reference} if is_row else {"frameId": of.data.id}
+    return session.request(TENSOR, {**where, "show": "statistics", **arguments})
+
+
 def test_rows_do_not_claim_what_no_operation_has_set(session: Session, tmp_path: Path) -> None:
     """The debugger's run has other contents in unset memory than the program's call, compiled or cached."""
     (tmp_path / "program.py").write_text(UNSET)
@@ -86,6 +95,14 @@ def test_rows_do_not_claim_what_no_operation_has_set(session: Session, tmp_path:
         assert stop.frame.evaluate("copied.sum().item()").text == str(4.0 * number)
         for expression in ("padded.sum()", "padded.sum().item()"):
             assert stop.frame.evaluate(expression).text.endswith("(not proven)")
+        assert "note" not in page(session, shown["copied"])
+        assert "note" not in page(session, stop.frame, expression="copied + 1")
+        (value,) = shown["padded"]["value"].children.values()
+        of_rows = [page(session, shown["padded"]), page(session, value)]
+        for found in (*of_rows, page(session, stop.frame, expression="padded * 2")):
+            assert found["note"].startswith("not proven")
+        assert page(session, stop.frame, expression="copied", minus="copied * 1").get("note") is None
+        assert page(session, stop.frame, expression="copied", minus="padded[1]")["note"].startswith("not proven")
         session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == plain.stdout

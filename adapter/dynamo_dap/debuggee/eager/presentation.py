@@ -43,6 +43,7 @@ from dynamo_dap.debuggee.torch_api.code_objects.dynamo_names import (
 )
 from dynamo_dap.debuggee.torch_api.graphs.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_api.isolation import dynamo_off, tensor_texts
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.model import EvaluationError, Value, View, family_of, text_of_raised
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
 from dynamo_dap.debuggee.values.tensor_parts import part_of_tensor
@@ -186,11 +187,11 @@ class Presentation(pydevd_variables.Presentation):
         tensor = self._tensor_of(variable) if wanted.expression is None else _computed(frame, wanted.expression)
         return part_of_tensor(tensor, wanted, None if wanted.minus is None else _computed(frame, wanted.minus))
 
-    def _tensor_of(self, variable: object) -> Any:
+    def _tensor_of(self, variable: object) -> Tensor:
         value = None if not hasattr(variable, "value") else self._value(variable)
         if value is None or value.children is None:
             raise EvaluationError("this is not a tensor")
-        return value.children.tensor()
+        return value.children.tensor().data
 
     def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, object]:
         """Let debugpy show a variable by the user's ``__repr__``; read tensor data only for the clipboard."""
@@ -207,12 +208,12 @@ class Presentation(pydevd_variables.Presentation):
         return None if isinstance(value, _LeftToDebugpy) else value
 
 
-def _computed(frame: FrameType | None, expression: str) -> Any:
+def _computed(frame: FrameType | None, expression: str) -> Tensor:
     """Return the tensor to which an expression evaluates in ``frame``."""
     if frame is None:
         raise EvaluationError(f"no frame to evaluate {expression!r} in")
     with dynamo_off():
-        return EagerFrame(frame, lambda text: None).tensor(expression)
+        return EagerFrame(frame, lambda text: None).tensor(expression).data
 
 
 def _object_of(value: Value) -> object:

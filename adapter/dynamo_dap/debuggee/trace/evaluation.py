@@ -49,7 +49,7 @@ from dynamo_dap.debuggee.trace.paths import INTERPRETER_NAMES, Paths
 from dynamo_dap.debuggee.trace.placeholders import has_attribute, type_of
 from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.traced_view import TracedView, proven
-from dynamo_dap.debuggee.values.model import EvaluationError, Followed, Value, text_with_data
+from dynamo_dap.debuggee.values.model import EvaluationError, Followed, ShownTensor, Value, text_with_data
 from dynamo_dap.debuggee.values.python_values import present
 from dynamo_dap.debuggee.values.tensors import little_data, printed_text
 from dynamo_dap.protocol.texts import first_line_of
@@ -110,14 +110,15 @@ def evaluate_to_python(frame: TracedFrame, expression: str, names: dict[str, obj
 
 def evaluate_to_tensor(
     frame: TracedFrame, expression: str, console: Callable[[str], None], scratch: dict[str, object]
-) -> Any:
+) -> ShownTensor:
     """Return the tensor that ``expression`` gives in this call, with its data.
 
     Raises:
         EvaluationError: the expression gives no tensor with data; the text says why.
         Exception: the expression raised it.
     """
-    return _Evaluation(frame, scratch, console).tensor(expression)
+    evaluation = _Evaluation(frame, scratch, console)
+    return evaluation.shown_tensor(evaluation.tensor(expression))
 
 
 class _NeedsData(EvaluationError):
@@ -200,13 +201,17 @@ class _Evaluation:
         return replace(
             shown,
             text=with_number,
-            children=Followed(shown.children, tuple, tensor),
+            children=Followed(shown.children, tuple, lambda: self.shown_tensor(tensor())),
             printed_text=(lambda: self._printed(shown.text, tensor)) if is_printed else None,
         )
 
     def tensor(self, text: str) -> Any:
         """Return the tensor that the expression ``text`` gives in this call; raises as ``evaluate_to_tensor``."""
         return self.compute(parse(text, statements_allowed=False), finish=_with_data)
+
+    def shown_tensor(self, tensor: Any) -> ShownTensor:
+        """Return what ``tensor`` has computed last as it is shown."""
+        return ShownTensor(tensor, self._converter.why_not_proven)
 
     def _printed(self, text: str, tensor: Callable[[], Any]) -> str | None:
         """Return the text of a computed tensor with its data; None if it has none."""

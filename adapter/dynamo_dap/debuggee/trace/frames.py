@@ -12,7 +12,6 @@ import types
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property
 from types import CodeType, FrameType, MappingProxyType
-from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
@@ -55,6 +54,7 @@ from dynamo_dap.debuggee.values.model import (
     Fixed,
     Location,
     ScopeOfFrame,
+    ShownTensor,
     Value,
     Variable,
     VirtualSource,
@@ -127,7 +127,7 @@ class TracedFunction(Frame):
             return self._earlier[name]
         return evaluate(self._frame, expression, context, console=self._host.print, scratch=self._scratch)
 
-    def tensor(self, expression: str) -> Any:
+    def tensor(self, expression: str) -> ShownTensor:
         """Compute on the real values of this call."""
         return evaluate_to_tensor(self._frame, expression, self._host.print, self._scratch)
 

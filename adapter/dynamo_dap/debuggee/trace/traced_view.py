@@ -44,6 +44,7 @@ from dynamo_dap.debuggee.values.model import (
     EvaluationError,
     Fixed,
     Followed,
+    ShownTensor,
     Value,
     Variable,
     bounded_text,
@@ -168,9 +169,9 @@ class TracedView(View):
         except (NoRealValue, FeatureMissing):
             return None
 
-    def _tensor(self, node: Node) -> object:
+    def _tensor(self, node: Node) -> ShownTensor:
         try:
-            return self.frame.real_value(node)
+            return ShownTensor(self.frame.real_value(node), self.frame.why_not_proven(node))
         except (NoRealValue, FeatureMissing) as problem:
             raise EvaluationError(f"not available: {problem}") from None
 
@@ -196,7 +197,12 @@ class TracedView(View):
             reason = self.frame.why_not_proven(node)
         except (NoRealValue, FeatureMissing) as problem:
             return Value(f"not available: {problem}")
-        return value if reason is None else replace(value, text=proven(value.text, reason))
+        if reason is None:
+            return value
+        children = value.children
+        if children is not None and children.is_of_tensor:
+            children = Followed(children, tuple, lambda: self._tensor(node))
+        return replace(value, text=proven(value.text, reason), children=children)
 
 
 def proven(text: str, reason: str | None) -> str:

@@ -15,14 +15,20 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol
 
 from dynamo_dap.debuggee.bytecode.exact_types import has_base
 from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.values.type_facts import full_name_of, mro_of, qualified_name_of
 
-ShownTensor: TypeAlias = Tensor
-"""A tensor whose data can be shown."""
+
+@dataclass(frozen=True, slots=True)
+class ShownTensor:
+    """A tensor whose data can be shown."""
+
+    data: Tensor
+    why_not_proven: str | None = None
+    """Why the program's call may have other data; None if it has these."""
 
 
 class EvaluationError(Exception):
@@ -173,7 +179,7 @@ class Children(ABC):
         """Whether the value above them is a tensor, which ``tensor`` returns."""
         return False
 
-    def tensor(self) -> Tensor:
+    def tensor(self) -> ShownTensor:
         """Return the tensor above them, with its data.
 
         Raises:
@@ -265,7 +271,7 @@ class Followed(Children):
         self,
         children: Children | None,
         others: Callable[[], Sequence[Variable]],
-        tensor: Callable[[], Tensor] | None = None,
+        tensor: Callable[[], ShownTensor] | None = None,
         first: Callable[[], Sequence[Variable]] = tuple,
     ) -> None:
         """Show ``first``, ``children`` and ``others``, in this order. ``tensor`` is None if ``children`` returns it."""
@@ -279,7 +285,7 @@ class Followed(Children):
         """Whether they belong to a tensor."""
         return self._tensor is not None or (self._children is not None and self._children.is_of_tensor)
 
-    def tensor(self) -> Tensor:
+    def tensor(self) -> ShownTensor:
         """Return the tensor."""
         if self._tensor is not None:
             return self._tensor()

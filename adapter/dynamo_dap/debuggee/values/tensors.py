@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.values.model import (
     Children,
     Deferred,
     Family,
+    ShownTensor,
     Value,
     Variable,
     View,
@@ -236,9 +237,9 @@ class TensorChildren(Children):
         """Return True."""
         return True
 
-    def tensor(self) -> Tensor:
+    def tensor(self) -> ShownTensor:
         """Return the tensor."""
-        return self._tensor
+        return ShownTensor(self._tensor)
 
     @property
     def indexed_count(self) -> int:

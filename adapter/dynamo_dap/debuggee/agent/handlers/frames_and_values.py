@@ -380,7 +380,12 @@ def tensor(agent: Agent, pause: Pause, arguments: TensorArguments) -> TensorBody
     else:
         text = f"'{TENSOR}' takes a variables reference or an expression"
         raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
-    return part_of_tensor(shown, arguments, None if arguments.minus is None else computed(arguments.minus))
+    other = None if arguments.minus is None else computed(arguments.minus)
+    body = part_of_tensor(shown.data, arguments, None if other is None else other.data)
+    reason = shown.why_not_proven or (other and other.why_not_proven)
+    if reason is not None:
+        body.note = "; ".join(filter(None, [f"not proven: {reason}", body.note]))
+    return body
 
 
 _OfExpression: TypeAlias = EvaluateArguments | SetExpressionArguments | CompletionsArguments | TensorArguments
