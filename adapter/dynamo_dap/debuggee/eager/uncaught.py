@@ -11,37 +11,43 @@ from collections.abc import Callable
 
 from dynamo_dap.debuggee.agent.log import log_exception
 
-_EVENT = "sys.excepthook"
 
-_report: Callable[[BaseException], None] | None = None
-_is_heard = False
+class _Hook:
+    """Reports the exception. It needs no global names for other events: some come after the end of all modules."""
+
+    def __init__(self) -> None:
+        self.report: Callable[[BaseException], None] | None = None
+        self.is_heard = False
+        self._event = "sys.excepthook"
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        self.is_heard = True
+        if event == self._event and self.report is not None:
+            self._report(arguments[2])
+
+    def _report(self, error: object) -> None:
+        try:
+            is_at_end = sys._getframe(1).f_back is None  # no function of the program is left
+            if is_at_end and self.report is not None and isinstance(error, BaseException):
+                self.report(error)
+        except Exception:  # noqa: BLE001  (the program's exception must be printed)
+            log_exception("reporting an uncaught exception")
+
+
+_HOOK = _Hook()
 
 
 def call_for_uncaught(report: Callable[[BaseException], None]) -> None:
     """Call ``report`` for the exception that ends the program, unless a later call of this function replaces it."""
-    global _report
-    _report = report
+    _HOOK.report = report
 
 
 def is_noticed() -> bool:
     """Return whether such exceptions are noticed. The first call adds the hook, which other hooks can prevent."""
-    if not _is_heard:
+    if not _HOOK.is_heard:
         try:
-            sys.addaudithook(_hear)
+            sys.addaudithook(_HOOK)
             sys._getframe()  # an event
         except Exception:  # noqa: BLE001  (raised by a hook of the program)
             log_exception("adding an audit hook")
-    return _is_heard
-
-
-def _hear(event: str, arguments: tuple[object, ...]) -> None:
-    global _is_heard
-    _is_heard = True
-    if event != _EVENT or _report is None:
-        return
-    try:
-        error = arguments[2]
-        if isinstance(error, BaseException) and sys._getframe().f_back is None:  # no function of the program is left
-            _report(error)
-    except Exception:  # noqa: BLE001  (the program's exception must be printed)
-        log_exception("reporting an uncaught exception")
+    return _HOOK.is_heard
