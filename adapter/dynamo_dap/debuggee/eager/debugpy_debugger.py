@@ -70,7 +70,6 @@ class DebugpyDebugger:
         pydevd_internals.connect(host.strip("[]"), int(port), token, own_package=_OWN_PACKAGE, greet=greet)
         pydevd_memory.forget_earlier_sessions()
         self._install_hooks()
-        uncaught.call_for_uncaught(self._report_if_untraced)
 
     def adopt(self) -> None:
         """Use a debugpy that debugs this process already.
@@ -104,6 +103,7 @@ class DebugpyDebugger:
         self._handing_over = handing_over = StepSharing(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
+        uncaught.call_for_uncaught(self._report_if_untraced)
         pydevd_passing.pass_frames(restores_state)
         pydevd_passing.continue_steps_in_frames(restores_state)
         pydevd_passing.pass_reported(
