@@ -46,6 +46,44 @@ def test_a_breakpoint_that_is_set_while_it_runs_is_hit(session: Session, start: 
     session.next()
 
 
+SLOW_START = """
+import os, sys, threading, time
+
+def slow_down():
+    debugger = None
+    while debugger is None:
+        time.sleep(0.001)
+        debugger = getattr(sys.modules.get("dynamo_dap.debuggee.eager.debugpy_debugger"), "DebugpyDebugger", None)
+    pause = debugger.pause_until_program_runs
+
+    def pause_later(self):
+        print("debugpy has started", flush=True)
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            pass
+        pause(self)
+
+    debugger.pause_until_program_runs = pause_later
+
+threading.Thread(target=slow_down, daemon=True).start()
+"""
+
+
+def test_a_program_that_begins_after_its_configuration_is_stopped_in(session: Session, tmp_path: Path) -> None:
+    """A busy machine can delay the main thread between the start of debugpy and the program."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_START)
+    (tmp_path / "continues").touch()
+    options = {"args": [str(tmp_path / "continues")], "env": {"PYTHONPATH": str(tmp_path)}, "python": [sys.executable]}
+    with session.launching(PROGRAM, **options):
+        session.wait_for_output("debugpy has started")
+    session.wait_for_output("traced by None")
+    session.set_breakpoints(PROGRAM, "after")
+    session.wait_for_stop("breakpoint", at="after")
+    session.set_breakpoints(PROGRAM)
+    (tmp_path / "continues").unlink()
+    assert session.run_to_end() == 0
+
+
 def test_it_pauses(session: Session, start: Start) -> None:
     start()
     session.wait_for_output("traced by None")

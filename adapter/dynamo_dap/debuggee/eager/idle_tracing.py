@@ -53,6 +53,8 @@ class IdleTracing:
 
     def pause(self) -> None:
         """Leave the calling main thread untraced until ``begin_program``."""
+        if self.is_idle:  # debugpy was configured first
+            return
         traced_by: Any = sys.gettrace()
         self._function = None if pydevd_internals.uses_monitoring() else traced_by
         self._restore = own_tracers.suspend_tracing()
