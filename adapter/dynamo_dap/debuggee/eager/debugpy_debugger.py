@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED, FunctionKey
 from dynamo_dap.debuggee.agent.frames import walk
+from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file, normalized_path
 from dynamo_dap.debuggee.eager import (
@@ -149,7 +150,10 @@ class DebugpyDebugger:
         """Block until its client has set its breakpoints or disconnected."""
         if self.is_active:
             pydevd_internals.wait_until_configured(lambda: not self.is_active)
-            self._tracing.rest()
+            try:
+                self._tracing.rest()
+            except Exception:  # noqa: BLE001  (the program waits here, and must run on)
+                log_exception("leaving the program untraced")
 
     def close(self) -> None:
         """Detach from the program at the end of the session. Runs on any thread; may be called again."""

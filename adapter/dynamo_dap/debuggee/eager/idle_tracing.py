@@ -209,7 +209,7 @@ class Compiles:
 
     def _watch_program_code(self) -> None:
         """Install the hooks around the program's code if debugpy may stop in it, else remove them."""
-        if pydevd_internals.debugger() is not None and pydevd_internals.may_stop_this_thread():
+        if pydevd_internals.may_stop_this_thread():
             self._program_code.install(self._on_problem)
         else:
             self._program_code.remove()
@@ -226,9 +226,7 @@ class Compiles:
 
     def _in_program_code(self) -> Callable[[], None] | None:
         """Trace the thread while the program's code runs, if debugpy may stop in it."""
-        if self._of_thread.restore is None or pydevd_internals.debugger() is None:
-            return None
-        if not pydevd_internals.may_stop_this_thread():
+        if self._of_thread.restore is None or not pydevd_internals.may_stop_this_thread():
             return None
         self._resume()
 

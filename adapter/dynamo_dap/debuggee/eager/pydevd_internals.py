@@ -527,7 +527,7 @@ def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
 def may_stop_this_thread() -> bool:
     """Return whether debugpy may stop the calling thread for anything but an uncaught exception."""
     pydb, information = debugger(), _information()
-    return (
+    return pydb is not None and (
         any(pydb.breakpoints.values())
         or bool(pydb.function_breakpoint_name_to_breakpoint)
         or bool(pydb.break_on_caught_exceptions or pydb.break_on_user_uncaught_exceptions)
