@@ -66,25 +66,35 @@ export class Gutter {
             await this.openMenu(line);
             const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
             // A menu ignores a click right after it opens, because that may be the release of the right button. If no
-            // menu opens,
-// try again instead of waiting until the time limit.
+            // menu opens, try again instead of waiting until the time limit.
             await entry.hover({ timeout: 2000 });
             await entry.click({ delay: 200, timeout: 2000 });
             await expect(box).toBeVisible({ timeout: 2000 });
         }, "the box that edits a breakpoint opens").toPass();
         const [kinds, modes] = [box.locator("select").nth(0), box.locator("select").nth(1)];
-        if (kind === "Mode") {
-            await modes.selectOption({ label: value });
-            await box.locator(".monaco-editor").click();
-        } else {
-            await kinds.selectOption({ label: kind });
-            await box.locator(".monaco-editor").click();
+        await (kind === "Mode" ? modes : kinds).selectOption({ label: kind === "Mode" ? value : kind });
+        if (kind !== "Mode") {
+            await this.focusBox(box);
             await this.page.keyboard.type(value);
         }
-        await this.page.keyboard.press("Enter");
-        await expect(box).toBeHidden();
+        await expect(async () => {
+            if (await box.isVisible()) {
+                await this.focusBox(box);
+                await this.page.keyboard.press("Enter");
+            }
+            await expect(box).toBeHidden({ timeout: 3000 });
+        }, "the box that edits a breakpoint closes").toPass();
         // Wait for the focus: if it came late, the Enter of the next box would insert a line.
         await expect(this.area().locator(".monaco-editor.focused").first()).toBeVisible();
+    }
+
+    /** Focuses the box that edits a breakpoint. A stop focuses the file, sometimes late: keys would then change its text. */
+    private async focusBox(box: Locator): Promise<void> {
+        const editor = box.locator(".monaco-editor").first();
+        await expect(async () => {
+            await editor.click({ timeout: 3000 });
+            await expect(editor).toHaveClass(/\bfocused\b/, { timeout: 1000 });
+        }, "the box that edits a breakpoint has the focus").toPass();
     }
 
     /** Opens the menu of a line's gutter. Tries again if a link over a function appears, which moves the line. */
