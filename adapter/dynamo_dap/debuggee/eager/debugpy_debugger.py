@@ -158,6 +158,7 @@ class DebugpyDebugger:
     def close(self) -> None:
         """Detach from the program at the end of the session. Runs on any thread; may be called again."""
         self._gone.set()
+        self._tracing.close()
         self._compiles.close()
 
     def leave_forked_process(self) -> None:

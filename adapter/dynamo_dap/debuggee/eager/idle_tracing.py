@@ -64,7 +64,7 @@ class IdleTracing:
         restore, self._restore = self._restore, None
         if restore is None:
             return
-        if self._function is None:
+        if pydevd_internals.uses_monitoring():
             restore()
             return
         self.is_idle = True
@@ -82,6 +82,10 @@ class IdleTracing:
             self.is_idle = True
             if self._may_be_needed():  # since the check above
                 self.want()
+
+    def close(self) -> None:
+        """Release debugpy's trace function at the end of the session: it keeps the whole session alive."""
+        self._function = None
 
     def _may_be_needed(self) -> bool:
         # Ask debugpy itself, too: requests during its start have not passed through ``on_request``.
