@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 
 
@@ -59,3 +60,44 @@ def test_a_pause_before_the_program_begins_stops_in_the_program(session: Session
     stop = session.wait_for_stop("pause")
     assert (stop.frame.name, stop.frame.line) == ("<module>", 1)
     assert len(stop.frames) == 1
+
+
+CROSSING = """
+import os, sys, threading, time
+
+def work():
+    while True:
+        time.sleep(0.05)
+        print("works", flush=True)
+
+threading.Thread(target=work, daemon=True).start()
+pipe = os.open(sys.argv[1], os.O_RDWR)
+x = 1  #@breakpoint
+y = 2  #@after
+"""
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_pause_of_a_thread_that_hits_a_breakpoint_pauses_no_other(
+    session: Session, tmp_path: Path, is_held: bool
+) -> None:
+    """It is asked while the breakpoint's condition runs, or when it is held."""
+    program, pipe = Fixture(tmp_path / "program.py"), tmp_path / "pipe"
+    program.path.write_text(CROSSING)
+    os.mkfifo(pipe)
+    condition = "" if is_held else "print('decides', flush=True) or os.read(pipe, 1)"
+    with session.launching(program, args=[str(pipe)]):
+        session.set_breakpoints(program, SourceBreakpoint(program.line("breakpoint"), condition=condition or None))
+    if is_held:
+        session.wait_for_stop("breakpoint")
+    else:
+        session.wait_for_output("decides")
+    session.client.pause(session.client.threads()[0].id)
+    if not is_held:
+        pipe.write_bytes(b".")
+        session.wait_for_stop("breakpoint")
+    # The program asks the other threads after half a second.
+    before = session.output().count("works")
+    session.timeline.wait_until(lambda: session.output().count("works") > before + 40, "the other thread works on")
+    session.next(at="after")
+    assert session.run_to_end() == 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
+import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +14,10 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.requests.ranks import RANK_STOPPED
+from dynamo_dap.protocol.wire.messages import Event, Request
+from dynamo_dap.protocol.wire.streams import SocketStream
 from dynamo_dap.protocol.wire.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
@@ -57,25 +63,17 @@ def set_breakpoints(session: Session, **conditions: str) -> None:
 
 
 def wait_for_all(ranks: Sequence[Session], at: str) -> None:
-    """Wait until all ranks are held, and step each one to the place ``at``, while the others stay."""
-    for rank in ranks:
-        step_alone(rank, rank.wait_for_stop(), at)
-    # A step of one rank may have stepped others. Drop their stops on the way, for which no test waits.
-    for rank in ranks:
-        rank.timeline.pass_by()
+    """Wait until all ranks are held, and step those elsewhere to the place ``at``. Ranks at one place step together."""
+    stops = {rank: rank.wait_for_stop() for rank in ranks}
+    while behind := next((rank for rank, stop in stops.items() if stop.marker != at), None):
+        start = where(stops[behind])
+        together = [rank for rank, stop in stops.items() if where(stop) == start]
+        behind.resume("next")
+        stops.update({rank: rank.wait_for_stop() for rank in together})
 
 
-def step_alone(rank: Session, stop: Stop, at: str) -> None:
-    """Step a rank to the place ``at``. If another rank's step moves it meanwhile, wait for its next stop."""
-    while True:
-        try:
-            if stop.marker == at:
-                return
-            rank.resume("next")
-        except RequestFailed as failed:
-            if "is running" not in str(failed):
-                raise
-        stop = rank.wait_for_stop()
+def where(stop: Stop) -> tuple[Path | None, int]:
+    return stop.frame.path, stop.frame.line
 
 
 def step(ranks: Sequence[Session], by: Session, command: str, *places: str) -> None:
@@ -222,7 +220,8 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
     stop = second.wait_for_stop("pause")
     assert PROGRAM.line("reduce") <= stop.user_frames[0].line <= PROGRAM.line("after"), stop.user_frames
     assert stops_of(second) == [*withdrawn, "pause"]
-    step_alone(second, stop, "branch")
+    while stop.marker != "branch":
+        stop = second.next()
     step(ranks, second, "next", "only", "after")
     second.resume()
     wait_for_end(family)
@@ -239,6 +238,84 @@ def test_a_rank_that_ends_leaves_the_others_held(family: Family) -> None:
     first.next(at="last")
     first.resume()
     wait_for_end(family)
+
+
+class SlowMeeting:
+    """A meeting that answers a rank's stops when the test says so."""
+
+    def __init__(self) -> None:
+        self.stops: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = {"host": "127.0.0.1", "port": self._listener.getsockname()[1], "accessToken": "token"}
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        self._connection = Connection(SocketStream(self._listener.accept()[0]), "a rank")
+        self._connection.start(self)
+
+    def answer(self, request: Request) -> None:
+        self._connection.respond(request)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._listener.close()
+
+    def on_request(self, request: Request) -> None:
+        if request.command == RANK_STOPPED:
+            self.stops.put(request)
+        else:
+            self.answer(request)
+
+    def on_event(self, event: Event) -> None:
+        pass
+
+    def on_invalid_message(self, problem: str) -> None:
+        pass
+
+    def on_closed(self, problem: str | None) -> None:
+        pass
+
+
+STEPPED = """import sys
+import dynamo_dap
+
+dynamo_dap.listen(int(sys.argv[1]))
+print("listens", flush=True)
+dynamo_dap.wait_for_client()
+first = 1  #@first
+second = 2  #@second
+third = 3  #@third
+fourth = 4  #@fourth
+"""
+
+
+def test_a_stop_is_shown_when_the_other_ranks_know_it(session: Session, tmp_path: Path) -> None:
+    program = Fixture(tmp_path / "program.py")
+    program.path.write_text(STEPPED)
+    meeting, port = SlowMeeting(), free_ports(1)
+    running = FreeProgram(program.path, str(port))
+    try:
+        running.wait_for_line("listens")
+        with session.configuring("attach", {"connect": {"port": port}, "meeting": meeting.address}):
+            session.set_breakpoints(program, "first")
+        known = meeting.stops.get(timeout=DEADLINE)
+        session.client.threads()
+        assert stops_of(session) == []
+        meeting.answer(known)
+        session.wait_for_stop("breakpoint", at="first")
+        # If no answer comes, the stop is shown later.
+        session.next(at="second")
+        # It is also shown when the meeting ends.
+        session.resume("next")
+        for _ in ("second", "third"):
+            meeting.stops.get(timeout=DEADLINE)
+        meeting.close()
+        session.wait_for_stop("step", at="third")
+        session.next(at="fourth")
+        session.resume()
+        assert running.process.wait(DEADLINE) == 0
+    finally:
+        running.end()
 
 
 RUNNING = """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 from dynamo_dap.protocol.requests.contract import AUTHORIZE, ErrorId, introduction
@@ -26,6 +25,8 @@ from dynamo_dap.protocol.requests.ranks import (
 from dynamo_dap.protocol.wire.local_sockets import connect_locally
 from dynamo_dap.protocol.wire.messages import Event, Request, Response, encode_body, to_builtins
 from dynamo_dap.protocol.wire.streams import SocketStream
+from dynamo_dap.server.backends.backend import DEBUGPY
+from dynamo_dap.server.backends.backend_events import StoppedThreads
 from dynamo_dap.server.client.errors import RequestRefused
 from dynamo_dap.server.client.loop_connection import HandshakeReceiver, LoopConnection
 from dynamo_dap.server.programs.rank_meeting import RankMeeting
@@ -83,8 +84,10 @@ class Member(HandshakeReceiver):
         await asyncio.wait_for(self._meeting.heard.get(), DEADLINE)
 
     async def stops(self, reason: str, line: int) -> None:
-        """Tell of a stop."""
-        await self.report(RANK_STOPPED, RankStoppedBody(reason, Place("program.py", line)))
+        """Tell of a stop, and wait until the meeting has heard that."""
+        stop = RankStoppedBody(reason, Place("program.py", line))
+        await self._connection.request(RANK_STOPPED, stop, timeout=DEADLINE)
+        await asyncio.wait_for(self._meeting.heard.get(), DEADLINE)
 
     def on_event(self, event: Event) -> None:
         """Keep what the meeting has decided."""
@@ -196,8 +199,10 @@ def with_refusals(refused: set[str], held: set[int], scenario: Callable[..., Awa
     """Run the scenario with a meeting's only member, what it is asked through, and the meeting."""
 
     async def run() -> None:
-        meeting, router = Meeting(), RefusingRouter(refused)
-        member = RankMember(cast(Any, None), cast(Any, router), lambda: cast(Any, SimpleNamespace(held=held)), "rank 0")
+        meeting, router, threads = Meeting(), RefusingRouter(refused), StoppedThreads()
+        for thread_id in held:
+            threads.stopped(thread_id, DEBUGPY)
+        member = RankMember(cast(Any, None), cast(Any, router), lambda: threads, "rank 0")
         try:
             await member.join(meeting.target)
             await scenario(member, router, meeting)

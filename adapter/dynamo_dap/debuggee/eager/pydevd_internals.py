@@ -341,18 +341,32 @@ def request_pause(ident: int) -> None:
         debugger().set_suspend(thread, reason, is_pause=True)
 
 
+def is_stopping(ident: int) -> bool:
+    """Return whether debugpy holds the thread, or is about to for anything but a pause. Runs on any thread."""
+    thread = _thread(ident)
+    information = getattr(thread, "additional_info", None)
+    return information is not None and (
+        bool(information.is_in_wait_loop)
+        or (information.pydev_state == _STATE_SUSPEND and not _waits_for_pause(thread, information))
+    )
+
+
+def _waits_for_pause(thread: threading.Thread | None, information: Any) -> bool:
+    """Return whether the thread is asked to pause and has not stopped yet."""
+    suspended_for = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
+    return (
+        information.pydev_state == _STATE_SUSPEND
+        and not information.is_in_wait_loop
+        and getattr(thread, "stop_reason", None) == suspended_for
+    )
+
+
 def withdraw_pauses() -> None:
     """Withdraw the pause requests that no thread has answered yet. Runs on any thread."""
     lifecycle = importlib.import_module("_pydevd_bundle.pydevd_thread_lifecycle")
-    suspended_for = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
     for thread in _started_threads():
         information = getattr(thread, "additional_info", None)
-        if (
-            information is not None
-            and information.pydev_state == _STATE_SUSPEND
-            and not information.is_in_wait_loop
-            and getattr(thread, "stop_reason", None) == suspended_for
-        ):
+        if information is not None and _waits_for_pause(thread, information):
             lifecycle.internal_run_thread(thread, _information)
 
 

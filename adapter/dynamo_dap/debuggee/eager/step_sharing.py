@@ -46,7 +46,9 @@ class StepSharing:
         self.exception_filters: frozenset[str] | None = None
         """The last requested filters; None if none were requested since this object was made."""
         self._pause_taken = threading.Event()
-        """Set when a thread has paused after the user's last request to pause."""
+        """Set when a thread has paused after the user's last request to pause, or the asked thread has stopped."""
+        self._asked_to_pause: int | None = None
+        """The thread that the user asked to pause last."""
 
     def after_receive(self, message: Any) -> None:
         """Handle a message that debugpy has received, before it reads the message."""
@@ -96,12 +98,16 @@ class StepSharing:
     def _request_pause(self, thread_id: object) -> None:
         pydevd_guards.let_threads_leave()
         number = thread_id if isinstance(thread_id, int) else _ALL
+        ident = None if number == _ALL else self._agent.threads.ident_of(number)
+        if ident is not None and pydevd_internals.is_stopping(ident):
+            return  # the thread has stopped for something else meanwhile
         try:
             self._agent.request_pause(number)
         except RequestError:
             return  # debugpy reports that the thread does not exist
         if number != _ALL:
             self._pause_taken = taken = threading.Event()
+            self._asked_to_pause = number
             own_thread("pause", self._widen_pause, number, taken).start()
 
     def _widen_pause(self, asked: int, taken: threading.Event) -> None:
@@ -131,7 +137,7 @@ class StepSharing:
 
     def _on_event(self, event: str, body: dict[str, object]) -> None:
         thread_id = body.get("threadId")
-        if event == "stopped" and body.get("reason") == "pause":
+        if event == "stopped" and (body.get("reason") == "pause" or thread_id == self._asked_to_pause):
             self.pause_taken()
         has_ended = event == "thread" and body.get("reason") == "exited"
         if (event == "stopped" or has_ended) and isinstance(thread_id, int):

@@ -74,11 +74,13 @@ def read_invitation_text(text: str) -> tuple[str, Rank | None]:
 _MARK = "#rank="
 
 
-# -- events between the servers of ranks that stop together; no client gets them --------------------
+# -- messages between the servers of ranks that stop together; no client gets them ------------------
 
 RANK_RUNS = "rankRuns"
 """A session's program runs: it may be paused. No body."""
 RANK_STOPPED = "rankStopped"
+"""A request: a session's program has stopped. The session shows the stop when it has the answer, so that all ranks know
+the stop before the user can act on it. All others are events."""
 RANK_REQUEST = "rankRequest"
 """The user resumes or pauses a rank. The message goes to the other ranks too, and they do the same."""
 PAUSE_RANK = "pauseRank"
@@ -105,7 +107,7 @@ class Newcomer(Struct):
 
 
 class RankStoppedBody(Struct):
-    """Body of ``RANK_STOPPED``; ``reason`` is DAP's."""
+    """Arguments of ``RANK_STOPPED``; ``reason`` is DAP's."""
 
     reason: str
     place: Place

@@ -28,6 +28,8 @@ class StoppedThreads:
         self._owners: dict[int, str] = {}
         self._unanswered: dict[int, list[Callable[[], None]]] = {}
         """By thread: actions that wait for the answer to a resuming request."""
+        self._delayed: dict[int, list[Callable[[], None]]] = {}
+        """By thread: actions that wait for the end of a delay."""
         self.changes = 0
         """How many stops and resumes there were."""
 
@@ -39,11 +41,13 @@ class StoppedThreads:
 
     def resumed(self, thread_id: int) -> None:
         """Note that the thread has resumed."""
+        self.end_delay(thread_id)
         self.changes += 1
         self._owners.pop(thread_id, None)
 
     def begin_resuming(self, thread_id: int) -> str | None:
         """Begin a request that resumes the thread. Return the backend that holds it, or None."""
+        self.end_delay(thread_id)
         self.changes += 1
         self._unanswered.setdefault(thread_id, [])
         return self._owners.pop(thread_id, None)
@@ -55,15 +59,27 @@ class StoppedThreads:
         for action in self._unanswered.pop(thread_id, ()):
             action()
 
-    def after_answer(self, thread_id: int, action: Callable[[], None]) -> None:
-        """Do ``action`` once every resuming request of the thread has an answer: now or later."""
+    def delay_report(self, thread_id: int) -> None:
+        """Delay the report of the thread's stop until ``end_delay``, or until the thread runs again."""
+        self._delayed.setdefault(thread_id, [])
+
+    def end_delay(self, thread_id: int) -> None:
+        """Report the stop that ``delay_report`` delayed, if there is one."""
+        for action in self._delayed.pop(thread_id, ()):
+            action()
+
+    def when_reportable(self, thread_id: int, action: Callable[[], None]) -> None:
+        """Do ``action`` once every resuming request of the thread has an answer and no delay is left: now or later."""
         if thread_id in self._unanswered:
-            self._unanswered[thread_id].append(action)
+            self._unanswered[thread_id].append(lambda: self.when_reportable(thread_id, action))
+        elif thread_id in self._delayed:
+            self._delayed[thread_id].append(action)
         else:
             action()
 
     def exited(self, thread_id: int) -> None:
         """Forget a thread that has ended."""
+        self.end_delay(thread_id)
         self._ever.discard(thread_id)
         self._owners.pop(thread_id, None)
 
@@ -71,6 +87,7 @@ class StoppedThreads:
         """Note that all threads of ``backend`` have resumed."""
         self.changes += 1
         for thread_id in self.of(backend):
+            self.end_delay(thread_id)
             del self._owners[thread_id]
 
     def of(self, backend: str) -> list[int]:
@@ -130,7 +147,7 @@ class BackendEvents:
         self._agent_steps_back = True
         """Whether the agent's stopped thread can step back, as the agent says before the stop."""
         self.on_stopped: Callable[[int, str], None] = lambda thread_id, reason: None
-        """Called at each stop."""
+        """Called at each stop, before its report. It may delay the report."""
         self._early_stops: list[object] | None = None if owns_end else []
         """Stops before ``configurationDone`` in an attached program, which VS Code would not show."""
         self._readers: dict[str, Callable[[Backend, Event], object]] = {
@@ -163,7 +180,7 @@ class BackendEvents:
         if event.event == "stopped" and self._early_stops is not None:
             self._early_stops.append(body)
         elif event.event == "stopped":
-            self._report_after_answer(_thread_of(event), body)
+            self._report_stop(_thread_of(event), body)
         elif body is not None:
             self._report(event.event, body)
 
@@ -171,12 +188,16 @@ class BackendEvents:
         if not self.is_silent:
             self._client.event(event, body)
 
-    def _report_after_answer(self, thread_id: int | None, body: object) -> None:
-        """Report a stop, after the answer to the thread's resuming request."""
+    def _report_stop(self, thread_id: int | None, body: object) -> None:
+        """Report a stop, after the answer to the thread's resuming request, and after a delay that was asked for."""
         if thread_id is None:
             self._report("stopped", body)
         else:
-            self.stopped_threads.after_answer(thread_id, lambda: self._report("stopped", body))
+            self.stopped_threads.when_reportable(thread_id, lambda: self._report_delayed_stop(body))
+
+    def _report_delayed_stop(self, body: object) -> None:
+        if not self.terminated_was_sent:
+            self._report("stopped", body)
 
     def report_early_stops(self) -> None:
         """Report the stops so far, and from now on each stop at once: the client is configured."""

@@ -264,15 +264,20 @@ class _Member:
         try:
             if event.event == RANK_RUNS:
                 self._meeting.runs(self)
-            elif event.event == RANK_STOPPED:
-                self._meeting.stopped(self, decode(event.body, RankStoppedBody, RANK_STOPPED))
             elif event.event == RANK_REQUEST:
                 self._meeting.requested(self, decode(event.body, RankRequestBody, RANK_REQUEST))
         except ProtocolError as error:
             self.on_invalid_message(str(error))
 
     def on_request(self, request: Request) -> None:
-        """Ignore the request: a session sends none."""
+        try:
+            stop = decode(request.arguments, RankStoppedBody, RANK_STOPPED)
+        except ProtocolError as error:
+            self.on_invalid_message(str(error))
+            return
+        # Answer first: the session then reports the stop before it carries out what the stop leads to.
+        self.connection.respond(request)
+        self._meeting.stopped(self, stop)
 
     def on_invalid_message(self, problem: str) -> None:
         _log.error("the session of %s sent an invalid message: %s", self.name, problem)

@@ -48,6 +48,8 @@ _log = logging.getLogger(__name__)
 
 _TIMEOUT = 5.0
 _ASK_AGAIN_SECONDS = 0.2
+_KNOWN_SECONDS = 2.0
+"""How long a stop waits at most until the meeting knows it."""
 _STEPS = frozenset({"next", "stepIn", "stepOut"})
 _MAIN_THREAD = "MainThread"
 
@@ -111,14 +113,24 @@ class RankMember:
             asyncio.get_running_loop().call_soon(self._resume, thread_id, "continue", None)
             return
         self._last = thread_id
+        # The user must not act on a stop that the meeting does not know: ranks at one place would not step together.
+        threads = self._threads()
+        threads.delay_report(thread_id)
+        timer = asyncio.get_running_loop().call_later(_KNOWN_SECONDS, threads.end_delay, thread_id)
+
+        def known() -> None:
+            timer.cancel()
+            threads.end_delay(thread_id)
+
         self._ask(
             "stackTrace",
             {"threadId": thread_id, "startFrame": 0, "levels": 1},
-            lambda reported: self._at(reported, reason),
+            lambda reported: self._at(reported, reason, known),
         )
 
-    def _at(self, reported: Response, reason: str) -> None:
-        if self._last not in self._threads().held:
+    def _at(self, reported: Response, reason: str, known: Callable[[], None]) -> None:
+        if self._last not in self._threads().held or self._connection is None:
+            known()
             return
         frames = (
             decode(reported.body, StackTraceResponseBody, "body of 'stackTrace'").stack_frames
@@ -129,7 +141,7 @@ class RankMember:
         if frames:
             source = frames[0].source
             place = Place((source and (source.path or source.name)) or frames[0].name, frames[0].line)
-        self._report(RANK_STOPPED, RankStoppedBody(reason, place))
+        self._connection.send_request(RANK_STOPPED, RankStoppedBody(reason, place), lambda answer: known())
 
     def holds(self, thread_id: int | None) -> bool:
         """Return whether a thread is held."""
