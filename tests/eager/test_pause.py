@@ -62,7 +62,7 @@ def test_a_pause_before_the_program_begins_stops_in_the_program(session: Session
     assert len(stop.frames) == 1
 
 
-CROSSING = """
+WITH_WORKER = """
 import os, sys, threading, time
 
 def work():
@@ -72,9 +72,32 @@ def work():
 
 threading.Thread(target=work, daemon=True).start()
 pipe = os.open(sys.argv[1], os.O_RDWR)
+"""
+ORDINARY = """
 x = 1  #@breakpoint
 y = 2  #@after
 """
+TRACED = """
+import torch
+
+@torch.compiler.assume_constant_result
+def wait():
+    return len(os.read(pipe, os.write(1, b"waits\\n")))
+
+@torch.compile(backend="eager")
+def compiled(x):
+    x = x * wait()
+    return x + 1  #@breakpoint
+
+compiled(torch.ones(2))
+y = 2  #@after
+"""
+
+
+def wait_for_worker(session: Session) -> None:
+    """Wait until a second has passed in the other thread: the debugger would ask it to pause after half of that."""
+    before = session.output().count("works")
+    session.timeline.wait_until(lambda: session.output().count("works") > before + 20, "the other thread works on")
 
 
 @pytest.mark.parametrize("is_held", [False, True])
@@ -83,11 +106,11 @@ def test_a_pause_of_a_thread_that_hits_a_breakpoint_pauses_no_other(
 ) -> None:
     """It is asked while the breakpoint's condition runs, or when it is held."""
     program, pipe = Fixture(tmp_path / "program.py"), tmp_path / "pipe"
-    program.path.write_text(CROSSING)
+    program.path.write_text(WITH_WORKER + ORDINARY)
     os.mkfifo(pipe)
-    condition = "" if is_held else "print('decides', flush=True) or os.read(pipe, 1)"
+    condition = None if is_held else "print('decides', flush=True) or os.read(pipe, 1)"
     with session.launching(program, args=[str(pipe)]):
-        session.set_breakpoints(program, SourceBreakpoint(program.line("breakpoint"), condition=condition or None))
+        session.set_breakpoints(program, SourceBreakpoint(program.line("breakpoint"), condition=condition))
     if is_held:
         session.wait_for_stop("breakpoint")
     else:
@@ -96,8 +119,30 @@ def test_a_pause_of_a_thread_that_hits_a_breakpoint_pauses_no_other(
     if not is_held:
         pipe.write_bytes(b".")
         session.wait_for_stop("breakpoint")
-    # The program asks the other threads after half a second.
-    before = session.output().count("works")
-    session.timeline.wait_until(lambda: session.output().count("works") > before + 40, "the other thread works on")
+    wait_for_worker(session)
     session.next(at="after")
+    assert session.run_to_end() == 0
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_pause_of_a_thread_that_hits_a_breakpoint_in_a_trace_pauses_no_other(
+    session: Session, tmp_path: Path, is_held: bool
+) -> None:
+    """It is asked while it waits in C, or when it is held."""
+    program, pipe = Fixture(tmp_path / "program.py"), tmp_path / "pipe"
+    program.path.write_text(WITH_WORKER + TRACED)
+    os.mkfifo(pipe)
+    with session.launching(program, args=[str(pipe)]):
+        session.set_breakpoints(program, "breakpoint")
+    session.wait_for_output("waits")
+    main = session.client.threads()[0].id
+    if not is_held:
+        session.client.pause(main)
+    pipe.write_bytes(b".")
+    session.wait_for_stop("breakpoint")
+    if is_held:
+        session.client.pause(main)
+    wait_for_worker(session)
+    session.set_breakpoints(program, "after")
+    assert session.continue_to_stop(at="after").reason == "breakpoint"
     assert session.run_to_end() == 0

@@ -296,6 +296,8 @@ class Agent:
             return
         pause = Pause(stop, self.threads.current())
         self.threads.add_pause(pause)
+        if self.steps.is_asked_to_pause(pause.ident):  # and has stopped for something else
+            self._pause_taken()
         self.steps.end(pause.ident)
         if self.client is not client:
             # The client left while we registered: detach_client may not have seen this pause.

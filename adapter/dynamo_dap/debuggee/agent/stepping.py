@@ -246,6 +246,10 @@ class Steps:
             self._pause_requests.update(idents)
         self._on_change()
 
+    def is_asked_to_pause(self, ident: int) -> bool:
+        """Return whether the thread has a pause request."""
+        return ident in self._pause_requests
+
     def end(self, ident: int) -> None:
         """Drop the step and pause request of a thread: it is held."""
         with self._lock:

@@ -46,9 +46,7 @@ class StepSharing:
         self.exception_filters: frozenset[str] | None = None
         """The last requested filters; None if none were requested since this object was made."""
         self._pause_taken = threading.Event()
-        """Set when a thread has paused after the user's last request to pause, or the asked thread has stopped."""
-        self._asked_to_pause: int | None = None
-        """The thread that the user asked to pause last."""
+        """Set when a thread that was asked to pause, by the user's last request, has stopped."""
 
     def after_receive(self, message: Any) -> None:
         """Handle a message that debugpy has received, before it reads the message."""
@@ -101,14 +99,14 @@ class StepSharing:
         ident = None if number == _ALL else self._agent.threads.ident_of(number)
         if ident is not None and pydevd_internals.is_stopping(ident):
             return  # the thread has stopped for something else meanwhile
+        before, self._pause_taken = self._pause_taken, threading.Event()
         try:
             self._agent.request_pause(number)
         except RequestError:
+            self._pause_taken = before
             return  # debugpy reports that the thread does not exist
-        if number != _ALL:
-            self._pause_taken = taken = threading.Event()
-            self._asked_to_pause = number
-            own_thread("pause", self._widen_pause, number, taken).start()
+        if ident is not None and self._agent.steps.is_asked_to_pause(ident):
+            own_thread("pause", self._widen_pause, number, self._pause_taken).start()
 
     def _widen_pause(self, asked: int, taken: threading.Event) -> None:
         """Ask the other threads to pause, one by one, if the thread ``asked`` does not pause in time.
@@ -131,13 +129,17 @@ class StepSharing:
             pydevd_internals.withdraw_pauses()
             self._agent.steps.withdraw_pauses()
 
+    def _is_asked_to_pause(self, thread_id: object) -> bool:
+        ident = self._agent.threads.ident_of(thread_id) if isinstance(thread_id, int) else None
+        return ident is not None and self._agent.steps.is_asked_to_pause(ident)
+
     def pause_taken(self) -> None:
         """Note that a thread has paused, as the user asked."""
         self._pause_taken.set()
 
     def _on_event(self, event: str, body: dict[str, object]) -> None:
         thread_id = body.get("threadId")
-        if event == "stopped" and (body.get("reason") == "pause" or thread_id == self._asked_to_pause):
+        if event == "stopped" and (body.get("reason") == "pause" or self._is_asked_to_pause(thread_id)):
             self.pause_taken()
         has_ended = event == "thread" and body.get("reason") == "exited"
         if (event == "stopped" or has_ended) and isinstance(thread_id, int):
