@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import pytest
+
 from dynamo_dap.protocol.requests.contract import AUTHORIZE, ErrorId, introduction
 from dynamo_dap.protocol.requests.ranks import (
     PAUSE_RANK,
@@ -184,6 +186,9 @@ class RefusingRouter:
 
     def __init__(self, refused: set[str]) -> None:
         self.refused = refused
+        self.threads = StoppedThreads()
+        self.silent: set[str] = set()
+        """Requests that get no answer."""
         self.asked: asyncio.Queue[str] = asyncio.Queue()
 
     def forward(self, request: Request, answer: Callable[[Response], None]) -> None:
@@ -191,18 +196,23 @@ class RefusingRouter:
         if request.command in self.refused:
             self.refused.discard(request.command)
             raise RequestRefused(ErrorId.AGENT_GONE, "the program cannot answer yet")
-        body = {"threads": [{"id": 1, "name": "MainThread"}]} if request.command == "threads" else {}
+        if request.command in self.silent:
+            return
+        bodies: dict[str, object] = {"threads": {"threads": [{"id": 1, "name": "MainThread"}]}}
+        body = bodies.get(request.command, {"stackFrames": []})
         answer(Response(request.seq, request.command, success=True, body=encode_body(body)))
 
 
-def with_refusals(refused: set[str], held: set[int], scenario: Callable[..., Awaitable[None]]) -> None:
+def with_refusals(
+    refused: set[str], held: set[int], scenario: Callable[..., Awaitable[None]], patience: float = DEADLINE
+) -> None:
     """Run the scenario with a meeting's only member, what it is asked through, and the meeting."""
 
     async def run() -> None:
-        meeting, router, threads = Meeting(), RefusingRouter(refused), StoppedThreads()
+        meeting, router = Meeting(), RefusingRouter(refused)
         for thread_id in held:
-            threads.stopped(thread_id, DEBUGPY)
-        member = RankMember(cast(Any, None), cast(Any, router), lambda: threads, "rank 0")
+            router.threads.stopped(thread_id, DEBUGPY)
+        member = RankMember(cast(Any, None), cast(Any, router), lambda: router.threads, "rank 0", patience)
         try:
             await member.join(meeting.target)
             await scenario(member, router, meeting)
@@ -229,3 +239,17 @@ def test_a_stop_whose_place_is_unknown_is_a_stop() -> None:
         assert meeting.stops == [RankStoppedBody("breakpoint", Place("", 0))]
 
     with_refusals({"stackTrace"}, {1}, scenario)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_stop_is_reported_when_the_meeting_knows_it_or_after_a_while(answers: bool) -> None:
+    async def scenario(member: RankMember, router: RefusingRouter, meeting: Meeting) -> None:
+        if not answers:
+            router.silent.add("stackTrace")
+        reported: asyncio.Queue[int] = asyncio.Queue()
+        member.stopped(1, "breakpoint")
+        router.threads.when_reportable(1, lambda: reported.put_nowait(len(meeting.stops)))
+        assert reported.empty()
+        assert await asyncio.wait_for(reported.get(), DEADLINE) == answers
+
+    with_refusals(set(), {1}, scenario, DEADLINE if answers else 0.0)

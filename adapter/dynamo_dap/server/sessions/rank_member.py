@@ -48,8 +48,6 @@ _log = logging.getLogger(__name__)
 
 _TIMEOUT = 5.0
 _ASK_AGAIN_SECONDS = 0.2
-_KNOWN_SECONDS = 2.0
-"""How long a stop waits at most until the meeting knows it."""
 _STEPS = frozenset({"next", "stepIn", "stepOut"})
 _MAIN_THREAD = "MainThread"
 
@@ -59,12 +57,23 @@ OnStopped = Callable[[int, str], None]
 class RankMember:
     """Takes part in the meeting for one session."""
 
-    def __init__(self, client: Client, router: Router, threads: Callable[[], StoppedThreads], name: str) -> None:
-        """Take ``threads``, which returns the stopped threads, and the rank's ``name``."""
+    def __init__(
+        self,
+        client: Client,
+        router: Router,
+        threads: Callable[[], StoppedThreads],
+        name: str,
+        patience: float = 15.0,
+    ) -> None:
+        """Take ``threads``, which returns the stopped threads, and the rank's ``name``.
+
+        The client sees a stop when the meeting knows it, or after ``patience`` seconds.
+        """
         self._client = client
         self._router = router
         self._threads = threads
         self._name = name
+        self._patience = patience
         self._connection: LoopConnection | None = None
         self._numbers = itertools.count(1)
         self._last: int | None = None
@@ -116,7 +125,7 @@ class RankMember:
         # The user must not act on a stop that the meeting does not know: ranks at one place would not step together.
         threads = self._threads()
         threads.delay_report(thread_id)
-        timer = asyncio.get_running_loop().call_later(_KNOWN_SECONDS, threads.end_delay, thread_id)
+        timer = asyncio.get_running_loop().call_later(self._patience, threads.end_delay, thread_id)
 
         def known() -> None:
             timer.cancel()
