@@ -345,9 +345,10 @@ def is_stopping(ident: int) -> bool:
     """Return whether debugpy holds the thread, or is about to for anything but a pause. Runs on any thread."""
     thread = _thread(ident)
     information = getattr(thread, "additional_info", None)
-    return information is not None and (
-        bool(information.is_in_wait_loop)
-        or (information.pydev_state == _STATE_SUSPEND and not _waits_for_pause(thread, information))
+    return (
+        information is not None
+        and information.pydev_state == _STATE_SUSPEND
+        and not _waits_for_pause(thread, information)
     )
 
 
