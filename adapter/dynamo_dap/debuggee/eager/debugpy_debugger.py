@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.eager import (
     pydevd_memory,
     pydevd_notes,
     pydevd_passing,
+    pydevd_pauses,
     pydevd_variables,
     uncaught,
 )
@@ -66,7 +67,7 @@ class DebugpyDebugger:
         """
         self._load()
         _release_frames_at_exit()
-        pydevd_guards.forget_stops()
+        pydevd_pauses.forget_stops()
         host, _, port = address.rpartition(":")
         pydevd_internals.connect(host.strip("[]"), int(port), token, own_package=_OWN_PACKAGE, greet=greet)
         pydevd_memory.forget_earlier_sessions()
@@ -268,7 +269,7 @@ class DebugpyDebugger:
         """Withdraw the pause requests that no thread has answered yet."""
         if self.is_active:
             self.pause_taken()
-            pydevd_internals.withdraw_pauses()
+            pydevd_pauses.withdraw_pauses()
 
     def thread_id_of(self, ident: int) -> int:
         """Return debugpy's id of the thread with Python's identifier ``ident``."""

@@ -14,29 +14,30 @@ import importlib
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.binding import line_with_code, why_not_executed
-from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import extra_names
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
-from dynamo_dap.debuggee.agent.user_code import calls_program, is_user_file, starts_program
 from dynamo_dap.debuggee.bytecode.line_table import LineTableError, checking_files_once, line_table
-from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
+from dynamo_dap.debuggee.eager import (
+    pydevd_ending,
+    pydevd_internals,
+    pydevd_memory,
+    pydevd_messages,
+    pydevd_pauses,
+    pydevd_requests,
+)
 from dynamo_dap.debuggee.eager.pydevd_requests import Raised, refuse
 from dynamo_dap.debuggee.torch_api.own_threads import is_torchs_own
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
-_STATE_RUN, _STATE_SUSPEND = 1, 2
-_NO_COMMAND = -1
 _OWN_PACKAGE = __name__.partition(".")[0]
-_LEAVING_SECONDS = 1.0
 
 _installed_for: Callable[[], float] | None = None
 """Returns the time limit of an evaluation; None until ``install`` has run."""
@@ -68,7 +69,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
         _mute_warnings_about_gevent,
         _hide_threads_of_torch,
         _keep_threads_that_start,
-        _guard_pauses,
+        pydevd_pauses.install,
         _read_files_once,
         _trace_all_callers,
         _verify,
@@ -87,35 +88,6 @@ def _seconds() -> float:
 
 def _module(name: str) -> Any:
     return importlib.import_module(f"_pydevd_bundle.{name}")
-
-
-def forget_stops() -> None:
-    """Remove the marks of stopped threads before a session begins.
-
-    An aborted session leaves such marks, with which the next session would stop these threads at once.
-    """
-    for thread in threading.enumerate():
-        information = getattr(thread, "additional_info", None)
-        if information is not None and getattr(information, "pydev_state", None) == _STATE_SUSPEND:
-            information.pydev_step_cmd = _NO_COMMAND
-            information.pydev_step_stop = None
-            information.pydev_state = _STATE_RUN
-            information.update_stepping_info()
-
-
-def let_threads_leave() -> None:
-    """Wait briefly until resumed threads have left their stop. Runs on any other thread.
-
-    A thread that is asked to pause before it has left its stop would stay there without a ``stopped`` event.
-    """
-    until = time.monotonic() + _LEAVING_SECONDS
-    while any(map(_is_leaving, threading.enumerate())) and time.monotonic() < until:
-        time.sleep(0.001)
-
-
-def _is_leaving(thread: threading.Thread) -> bool:
-    information = getattr(thread, "additional_info", None)
-    return information is not None and bool(information.is_in_wait_loop) and information.pydev_state == _STATE_RUN
 
 
 def _trace_all_callers() -> None:
@@ -172,54 +144,10 @@ def _keep_threads_that_start() -> None:
 
 
 def _is_stopped(thread: threading.Thread) -> bool:
-    return getattr(getattr(thread, "additional_info", None), "pydev_state", _STATE_RUN) == _STATE_SUSPEND
-
-
-def _guard_pauses() -> None:
-    """Make threads pause only in the program, in frames that debugpy shows, and at a line.
-
-    Otherwise a thread that waited in C code, called by a library, would pause in the library, and the next step would
-    never end. A rank that is asked to pause before its program begins would pause in the debugger.
-    """
-    debugger = sys.modules["pydevd"].PyDB
-    wait, pausing = debugger.do_wait_suspend, _module("pydevd_comm_constants").CMD_THREAD_SUSPEND
-
-    @functools.wraps(wait)
-    def do_wait_suspend(
-        self: Any, thread: object, frame: FrameType, event: object, *rest: object, **options: object
-    ) -> object:
-        if getattr(thread, "stop_reason", None) == pausing and (
-            _is_run_by_debugger(frame)
-            or not frame.f_lineno  # a module begins at line 0, from Python 3.11 on
-            or (event == "return" and _hides_library(self, frame))
-        ):
-            return None  # debugpy tries again at the next event
-        return wait(self, thread, frame, event, *rest, **options)
-
-    debugger.do_wait_suspend = do_wait_suspend
-
-
-def _hides_library(pydb: Any, frame: FrameType) -> bool:
-    """Return whether debugpy shows a caller of ``frame``, but not ``frame``, which is in a library."""
-    return bool(
-        pydb.get_use_libraries_filter()
-        and not pydb.in_project_scope(frame)
-        and any(pydb.in_project_scope(caller) for caller in walk(frame.f_back))
+    return (
+        getattr(getattr(thread, "additional_info", None), "pydev_state", pydevd_internals.STATE_RUN)
+        == pydevd_internals.STATE_SUSPEND
     )
-
-
-def _is_run_by_debugger(frame: FrameType) -> bool:
-    """Return whether ``frame`` is the debugger's own code, or a library that this code calls."""
-    for one in walk(frame):
-        path = one.f_code.co_filename
-        module = one.f_globals.get("__name__")
-        if path == "<string>" and type(module) is str and module.startswith(f"{_OWN_PACKAGE}."):
-            return True  # a method that the standard library made for a class of the debugger
-        if is_user_file(path) or calls_program(one.f_code):
-            return False
-        if starts_program(one.f_code):
-            return True
-    return False
 
 
 def _read_files_once() -> None:

@@ -30,8 +30,8 @@ _SETTINGS = {
     # Seconds after which pydevd warns on the program's stderr that a value took long to show.
     "PYDEVD_WARN_SLOW_RESOLVE_TIMEOUT": "3600",
 }
-_STATE_RUN, _STATE_SUSPEND = 1, 2
-_NO_COMMAND = -1
+STATE_RUN, STATE_SUSPEND = 1, 2
+NO_COMMAND = -1
 _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
 _STEP_OVER, _STEP_OVER_MY_CODE, _STEP_RETURN, _STEP_RETURN_MY_CODE = 108, 159, 109, 160
 _DISPOSAL_SECONDS = 10.0
@@ -306,13 +306,14 @@ def _schema() -> Any:
     return sys.modules["_pydevd_bundle._debug_adapter.pydevd_base_schema"].BaseSchema
 
 
-def _thread(ident: int) -> threading.Thread | None:
+def thread_of(ident: int) -> threading.Thread | None:
+    """Return the thread with Python's identifier ``ident``; None if Python does not know it."""
     return threading._active.get(ident)  # type: ignore[attr-defined,no-any-return]  # private to threading
 
 
 def thread_id_of(ident: int) -> int:
     """Return debugpy's DAP id of the thread with Python's identifier ``ident``. Runs on any thread."""
-    thread = _thread(ident)
+    thread = thread_of(ident)
     if thread is None:
         key = f"thread {ident}"
     else:
@@ -333,45 +334,8 @@ def ident_of_thread(thread_id: int) -> int | None:
     return None
 
 
-def request_pause(ident: int) -> None:
-    """Ask the thread with Python's identifier ``ident`` to pause, unless debugpy has stopped it. Runs on any thread."""
-    thread = _thread(ident)
-    if thread is not None and not _information(thread).is_in_wait_loop:
-        reason = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
-        debugger().set_suspend(thread, reason, is_pause=True)
-
-
-def is_stopping(ident: int) -> bool:
-    """Return whether debugpy holds the thread, or is about to for anything but a pause. Runs on any thread."""
-    thread = _thread(ident)
-    information = getattr(thread, "additional_info", None)
-    return (
-        information is not None
-        and information.pydev_state == _STATE_SUSPEND
-        and not _waits_for_pause(thread, information)
-    )
-
-
-def _waits_for_pause(thread: threading.Thread | None, information: Any) -> bool:
-    """Return whether the thread is asked to pause and has not stopped yet."""
-    suspended_for = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
-    return (
-        information.pydev_state == _STATE_SUSPEND
-        and not information.is_in_wait_loop
-        and getattr(thread, "stop_reason", None) == suspended_for
-    )
-
-
-def withdraw_pauses() -> None:
-    """Withdraw the pause requests that no thread has answered yet. Runs on any thread."""
-    lifecycle = importlib.import_module("_pydevd_bundle.pydevd_thread_lifecycle")
-    for thread in _started_threads():
-        information = getattr(thread, "additional_info", None)
-        if information is not None and _waits_for_pause(thread, information):
-            lifecycle.internal_run_thread(thread, _information)
-
-
-def _started_threads() -> list[threading.Thread]:
+def started_threads() -> list[threading.Thread]:
+    """Return the threads that have an identifier."""
     return [thread for thread in threading.enumerate() if thread.ident is not None]
 
 
@@ -381,9 +345,9 @@ def _hide_unstarted_threads() -> None:
     Otherwise pydevd writes an error to stderr and ignores the thread: steps and pauses there would have no effect.
     """
     pydevd: Any = sys.modules["pydevd"]
-    if getattr(pydevd, "threadingEnumerate", None) is _started_threads:
+    if getattr(pydevd, "threadingEnumerate", None) is started_threads:
         return
-    pydevd.threadingEnumerate = _started_threads
+    pydevd.threadingEnumerate = started_threads
     utilities: Any = importlib.import_module("_pydevd_bundle.pydevd_utils")
     messages: Any = importlib.import_module("_pydevd_bundle.pydevd_net_command_factory_json")
     program_threads = utilities.get_non_pydevd_threads
@@ -394,7 +358,8 @@ def _hide_unstarted_threads() -> None:
     utilities.get_non_pydevd_threads = messages.get_non_pydevd_threads = started_program_threads
 
 
-def _information(thread: threading.Thread | None = None) -> Any:
+def information_of(thread: threading.Thread | None = None) -> Any:
+    """Return what pydevd knows of a thread, by default the calling one."""
     module = importlib.import_module("_pydevd_bundle.pydevd_additional_thread_info")
     return module.set_additional_thread_info(thread or threading.current_thread())
 
@@ -410,15 +375,15 @@ def holds_this_thread() -> bool:
 
 def is_stepping(*, into_calls: bool = False) -> bool:
     """Return whether a step is in progress on the calling thread; with ``into_calls``, whether a step into calls is."""
-    step: int = _information().pydev_step_cmd
-    return step in (_STEP_INTO, _STEP_INTO_MY_CODE) if into_calls else step != _NO_COMMAND
+    step: int = information_of().pydev_step_cmd
+    return step in (_STEP_INTO, _STEP_INTO_MY_CODE) if into_calls else step != NO_COMMAND
 
 
 def drop_step() -> None:
     """Drop the step and the pause request of the calling thread."""
-    information = _information()
+    information = information_of()
     information.step_in_initial_location = None  # it keeps a frame alive, with all objects in it
-    _set_step(information, _NO_COMMAND, None)
+    _set_step(information, NO_COMMAND, None)
 
 
 def step_in(frame: types.FrameType | None) -> None:
@@ -445,15 +410,15 @@ def suspend_step() -> Callable[[], None] | None:
 
     The function does nothing if another step has begun, or if the thread must stop.
     """
-    information = _information()
+    information = information_of()
     command = information.pydev_step_cmd
-    if command == _NO_COMMAND:
+    if command == NO_COMMAND:
         return None
     original, stop = information.pydev_original_step_cmd, information.pydev_step_stop
-    _set_step(information, _NO_COMMAND, None)
+    _set_step(information, NO_COMMAND, None)
 
     def begin_again() -> None:
-        if information.pydev_step_cmd == _NO_COMMAND and information.pydev_state == _STATE_RUN:
+        if information.pydev_step_cmd == NO_COMMAND and information.pydev_state == STATE_RUN:
             _set_step(information, command, stop)
             information.pydev_original_step_cmd = original
 
@@ -461,7 +426,7 @@ def suspend_step() -> Callable[[], None] | None:
 
 
 def _begin_step(command: int, stop: types.FrameType | None, traced: types.FrameType | None) -> None:
-    information = _information()
+    information = information_of()
     if traced is not None:
         information.step_in_initial_location = (traced, traced.f_lineno)
     _set_step(information, command, stop)
@@ -477,7 +442,7 @@ def _set_step(information: Any, command: int, stop: types.FrameType | None) -> N
     information.pydev_original_step_cmd = command
     information.pydev_step_cmd = command
     information.pydev_step_stop = stop
-    information.pydev_state = _STATE_RUN
+    information.pydev_state = STATE_RUN
     information.update_stepping_info()
 
 
@@ -504,7 +469,7 @@ def report_uncaught(error: BaseException) -> None:
     """Stop for an exception that is about to end the program, if the filter ``uncaught`` is on."""
     pydb = debugger()
     reported = type(error), error, error.__traceback__
-    pydb.stop_on_unhandled_exception(pydb, threading.current_thread(), _information(), reported)
+    pydb.stop_on_unhandled_exception(pydb, threading.current_thread(), information_of(), reported)
 
 
 # -- tracing -----------------------------------------------------------------------------------------------------------
@@ -541,14 +506,14 @@ def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
 
 def may_stop_this_thread() -> bool:
     """Return whether debugpy may stop the calling thread for anything but an uncaught exception."""
-    pydb, information = debugger(), _information()
+    pydb, information = debugger(), information_of()
     return pydb is not None and (
         any(pydb.breakpoints.values())
         or bool(pydb.function_breakpoint_name_to_breakpoint)
         or bool(pydb.break_on_caught_exceptions or pydb.break_on_user_uncaught_exceptions)
         or bool(pydb.has_plugin_line_breaks or pydb.has_plugin_exception_breaks)
-        or information.pydev_step_cmd != _NO_COMMAND
-        or information.pydev_state == _STATE_SUSPEND
+        or information.pydev_step_cmd != NO_COMMAND
+        or information.pydev_state == STATE_SUSPEND
     )
 
 

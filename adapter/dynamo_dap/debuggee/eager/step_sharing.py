@@ -14,7 +14,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import frame_of_globals
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_pauses
 from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
 from dynamo_dap.protocol.own_threads import own_thread
 
@@ -94,10 +94,10 @@ class StepSharing:
             self._agent.steps.drop(ident)
 
     def _request_pause(self, thread_id: object) -> None:
-        pydevd_guards.let_threads_leave()
+        pydevd_pauses.let_threads_leave()
         number = thread_id if isinstance(thread_id, int) else _ALL
         ident = None if number == _ALL else self._agent.threads.ident_of(number)
-        if ident is not None and pydevd_internals.is_stopping(ident):
+        if ident is not None and pydevd_pauses.is_stopping(ident):
             return  # the thread has stopped for something else meanwhile
         before, self._pause_taken = self._pause_taken, threading.Event()
         try:
@@ -121,12 +121,12 @@ class StepSharing:
             if thread.id == asked or ident is None or self._agent.threads.pause_on(ident) is not None:
                 continue
             self._agent.request_pause(thread.id)
-            pydevd_internals.request_pause(ident)
+            pydevd_pauses.request_pause(ident)
             if taken.wait(_NEXT_SECONDS):
                 break
         # Threads that have not paused would stop later, unexpectedly. Keep the requests if the user has asked again.
         if taken.is_set() and self._pause_taken is taken:
-            pydevd_internals.withdraw_pauses()
+            pydevd_pauses.withdraw_pauses()
             self._agent.steps.withdraw_pauses()
 
     def _is_asked_to_pause(self, thread_id: object) -> bool:
